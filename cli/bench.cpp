@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// octavo bench PROBLEM..: end-to-end time of one engine.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "call_flags.h"
+#include "command.h"
+#include "octavo/version.h"
+#include "output.h"
+#include "progress.h"
+#include "table.h"
+#include "workload/problem.h"
+#include "workload/run.h"
+
+namespace octavo::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Time from 16-bit (or in=f8) operands to the output: median of the repetitions, after one run to warm
+up. Operations: 2 (d + dv) for every (query, key) pair that the mask leaves; 4 b h sq sk d without
+mask. Peak memory is that of the process so far. Without PROBLEM: s4096, with both accumulators.
+
+Examples:
+  octavo bench
+  octavo bench "s2048 h4 d64 causal" --reps 9
+  octavo bench "s4096 acc=fp32" --threads 1 --json -)";
+
+struct Options {
+  std::vector<std::string> problems;
+  std::optional<std::string> json;
+  int reps = 5;
+  EngineFlags engine;
+};
+
+struct Timing {
+  workload::Problem problem;
+  std::string engine;
+  std::vector<double> seconds;  // sorted
+  std::int64_t peak_bytes = 0;
+
+  double median() const {
+    const std::size_t half = seconds.size() / 2;
+    return seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
+  }
+  double gflops() const { return workload::flop_count(problem) / median() / 1e9; }
+};
+
+std::int64_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} * 1024;  // Linux counts in KiB
+}
+
+Timing time_problem(const workload::Problem& problem, const Options& options, Progress& progress,
+                    int& step) {
+  const std::string line = workload::format_problem(problem);
+  const workload::Inputs inputs = workload::generate(problem);
+  Timing timing;
+  timing.problem = problem;
+  for (int rep = 0; rep <= options.reps; ++rep) {
+    progress.begin_step(step++, line);
+    const auto result = workload::run_problem(
+        problem, inputs, {options.engine.engine, options.engine.threads, progress.callback()});
+    timing.engine = result.stats.engine;
+    if (rep > 0) timing.seconds.push_back(result.seconds);  // the first one warms up
+  }
+  std::sort(timing.seconds.begin(), timing.seconds.end());
+  timing.peak_bytes = peak_resident_bytes();
+  return timing;
+}
+
+void print(const std::vector<Timing>& timings) {
+  Table table({"problem", "engine", "median ms", "fastest ms", "GFLOP/s", "peak MiB"}, "llrrrr");
+  for (const Timing& t : timings) {
+    table.add({workload::format_problem(t.problem), t.engine, fixed(1e3 * t.median(), 2),
+               fixed(1e3 * t.seconds.front(), 2), fixed(t.gflops(), 2),
+               fixed(static_cast<double>(t.peak_bytes) / 0x1p20, 0)});
+  }
+  table.print(std::cout);
+}
+
+std::string to_json(const std::vector<Timing>& timings, const Options& options) {
+  auto results = nlohmann::ordered_json::array();
+  for (const Timing& t : timings) {
+    results.push_back({{"problem", workload::format_problem(t.problem)},
+                       {"engine", t.engine},
+                       {"reps", options.reps},
+                       {"threads", options.engine.threads},
+                       {"seconds_median", t.median()},
+                       {"seconds_min", t.seconds.front()},
+                       {"seconds", t.seconds},
+                       {"flop", workload::flop_count(t.problem)},
+                       {"gflops", t.gflops()},
+                       {"peak_rss_bytes", t.peak_bytes}});
+  }
+  return nlohmann::ordered_json{{"octavo", version()}, {"results", results}}.dump(2) + "\n";
+}
+
+int bench(const Options& options) {
+  std::vector<workload::Problem> problems;
+  for (const std::string& line : options.problems) {
+    problems.push_back(workload::parse_problem(line));
+  }
+  if (problems.empty()) {
+    for (const char* line : {"s4096", "s4096 acc=fp32"}) {
+      problems.push_back(workload::parse_problem(line));
+    }
+  }
+  std::vector<Timing> timings;
+  {
+    Progress progress(static_cast<int>(problems.size()) * (options.reps + 1));
+    int step = 0;
+    for (const auto& problem : problems) {
+      timings.push_back(time_problem(problem, options, progress, step));
+    }
+  }
+  if (options.json != "-") print(timings);
+  if (options.json) write_text(*options.json, to_json(timings, options));
+  return kOk;
+}
+
+}  // namespace
+
+void set_up_bench(Command& command) {
+  auto options = std::make_shared<Options>();
+  command.positional("PROBLEM", options->problems, "Problems, each in quotes");
+  command.option("--reps", "N", options->reps, 1, 10'000, "Timed repetitions");
+  command.option("--json", "FILE|-", options->json,
+                 "Write the figures as JSON; -: to stdout, no table");
+  options->engine.add_to(command);
+  command.on_run([options] { return bench(*options); });
+  command.footer(kFooter);
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "octavo/quantize.h"
+#include "octavo/tensor.h"
+
+namespace octavo {
+
+/// Which keys a query may see. Queries are aligned with the last keys ("bottom-right"): query i of
+/// sq stands at key position i + sk - sq.
+struct MaskSpec {
+  static constexpr std::int64_t kUnlimited = -1;
+  std::int64_t left = kUnlimited;   ///< keys further back than this are hidden
+  std::int64_t right = kUnlimited;  ///< keys further ahead than this are hidden
+
+  static MaskSpec none() { return {}; }
+  static MaskSpec causal() { return {kUnlimited, 0}; }
+  static MaskSpec window(std::int64_t left, std::int64_t right) { return {left, right}; }
+  friend bool operator==(const MaskSpec&, const MaskSpec&) = default;
+};
+
+/// How P = softmax numerators reach E4M3.
+enum class SoftmaxPath : std::uint8_t {
+  exact,   ///< FP32 exponential, then a cast
+  direct,  ///< E4M3 codes straight from the scores (docs/numerics.md); row sums of the codes'
+           ///< values
+};
+
+/// How the emulation adds up matrix products.
+enum class Accumulator : std::uint8_t {
+  hopper,  ///< bit-true model of the FP8 tensor cores: 14 significant bits, truncated
+  fp32,    ///< FP32 fused multiply-adds, in key or channel order
+};
+
+/// One forward call: O = softmax(mask(softcap(sm_scale Q K^T))) V.
+///
+/// Shapes: q [b, sq, hq, d], k [b, sk, hkv, d], v [b, sk, hkv, dv], out [b, sq, hq, dv], all with a
+/// last stride of 1. hq is a multiple of hkv. d and dv are multiples of 8 up to 256.
+/// q, k, v: f32, f16, bf16, or FP8 with descales; out: f32, f16 or bf16.
+struct AttentionParams {
+  TensorView q, k, v;
+  TensorView out;
+  TensorView lse;  ///< optional f32 [b, hq, sq]: natural log of the sum of exponentials; -inf where
+                   ///< a row sees no key
+
+  /// Descales of FP8 operands (required for those, refused for others), f32 of shape {1}, {h},
+  /// {b, h}, {b, h, blocks} or {b, h, s}; h is the operand's own head count, or hkv for q too.
+  TensorView q_descale, k_descale, v_descale;
+  /// Optional f32 [b, hq, sq], with FP8 operands only: what K smoothing took from each row of
+  /// Q K^T (QuantizedQkv::score_shift).
+  TensorView score_shift;
+
+  std::optional<Rope> rope;       ///< of Q and K in 16 or 32 bits, before all else
+  std::optional<float> sm_scale;  ///< default 1 / sqrt(d); must be positive and finite
+  MaskSpec mask;
+  float softcap = 0;  ///< 0: off; else scores become softcap tanh(score/softcap)
+  std::vector<std::int64_t> key_lengths;  ///< valid keys of each batch entry; empty: all sk
+
+  /// Of the 16- or 32-bit operands. Default: Recipe::standard() where all three are, else block().
+  std::optional<Recipe> recipe;
+  SoftmaxPath softmax = SoftmaxPath::exact;
+  Accumulator accumulator = Accumulator::hopper;
+  int promote_every = 1;  ///< key tiles between promotions of P V to FP32; 0: never
+
+  std::string engine = "auto";           ///< "auto" or one of engine_names()
+  int threads = 0;                       ///< CPU engines; 0: one per core
+  std::function<void(double)> progress;  ///< called now and then with the share done, 0 to 1
+};
+
+/// Counts that the emulation fills when asked: how the FP8 casts went.
+struct AttentionStats {
+  std::string engine;     ///< the engine that ran
+  CastCounts q, k, v, p;  ///< filled by the emulation only
+};
+
+/// Computes params.out (and params.lse). Throws Error; on an error nothing has been written.
+AttentionStats attention_forward(const AttentionParams& params);
+
+const char* softmax_name(SoftmaxPath path) noexcept;
+const char* accumulator_name(Accumulator accumulator) noexcept;
+SoftmaxPath parse_softmax(const std::string& name);
+Accumulator parse_accumulator(const std::string& name);
+
+}  // namespace octavo

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work on a GPU: operands in device memory, a stream, a workspace. Nothing here synchronises with
+// the host or allocates unless its comment says so; every call can be captured into a CUDA graph.
+// In a library built without CUDA each function throws Error{unsupported}.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "octavo/quantize.h"
+
+struct CUstream_st;
+
+namespace octavo {
+
+using CudaStream = CUstream_st*;
+
+/// One operand as the kernels read it, in device memory.
+///
+/// Q and K: codes [b, h, padded_rows, padded_d]. V: codes [b, h, padded_d, padded_rows] with the
+/// keys of each group of 32 in the order of docs/format.md. Rows and channels beyond the tensor are
+/// code 0. descale: [1], [b, h], [b, h, blocks] or [b, h, padded_rows], contiguous, by granularity.
+struct DeviceOperand {
+  std::uint8_t* codes = nullptr;
+  float* descale = nullptr;
+  DType dtype = DType::f8_e4m3;
+  Granularity granularity = Granularity::block;
+  std::int64_t b = 0, h = 0;
+  std::int64_t rows = 0, padded_rows = 0;  ///< padded_rows: the next multiple of 128
+  std::int64_t d = 0, padded_d = 0;
+  std::int64_t block_rows = 128;  ///< rows of a block under Granularity::block
+
+  std::int64_t code_bytes() const { return b * h * padded_rows * padded_d; }
+  std::int64_t descales() const;
+};
+
+/// Q, K and V of one call, quantised. Pointers lie in the workspace of the call that made it.
+struct DeviceQkv {
+  DeviceOperand q, k, v;
+  float* score_shift = nullptr;  ///< [b, hq, sq], where the recipe smooths K
+};
+
+/// Bytes of device memory that quantize_on_device needs for this call; its codes and descales stay
+/// there. Throws Error{invalid_argument}.
+std::size_t quantize_workspace_bytes(const QuantizeParams& params);
+
+/// quantize() on the GPU: params' tensors are in device memory, so is `workspace` (256-byte
+/// aligned, quantize_workspace_bytes large). The same bits as on the CPU. At most one launch for Q,
+/// K and V where they share a padded head dim (two where they do not), one before it for K's mean,
+/// and one (with a memset) for amax where a scale spans a head or the tensor. params.key_lengths:
+/// at most 128 entries, copied into the launch; beyond that use device_key_lengths (int32 [b] in
+/// device memory), which a graph may change between replays.
+DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std::size_t bytes,
+                             CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
+
+/// V that is FP8 already, [b, s, h, d] row-major in device memory with any strides (last 1), into
+/// the kernels' layout: `codes` of out must hold out.code_bytes(); its descales are not touched.
+void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStream stream);
+
+/// The geometry that repack_v_on_device and the kernels expect of an operand: all but its pointers.
+DeviceOperand device_operand(const TensorView& x, Granularity granularity, bool is_query);
+
+/// A device of compute capability 9.0 that the kernels run on, or why there is none.
+struct DeviceStatus {
+  bool usable = false;
+  std::string sentence;  ///< the device's name and size, or the reason
+};
+DeviceStatus device_status();
+
+}  // namespace octavo

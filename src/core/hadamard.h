@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random-sign Hadamard rotation: x <- x D H / sqrt(n) along the (padded) head dim.
+//
+// D: signs +-1 from a seed, one a channel. H: Walsh-Hadamard of size n = the largest power of two
+// that divides the padded head dim, block-diagonal where that is smaller (96 = 3 x 32, 192 = 3 x
+// 64). Orthogonal, so Q K^T does not change; an outlier channel is spread over its n neighbours
+// ("incoherent processing": Chee et al. 2023, QuIP; Shah et al. 2024, FlashAttention-3,
+// section 3.3).
+//
+// Bits are part of the format: signs as below; stages in order of growing distance h = 1, 2, 4, ..;
+// each stage (a, b) <- (a + b, a - b) in FP32; one FP32 product with 1/sqrt(n) at the end.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace octavo {
+
+/// Size of the Hadamard blocks of a padded head dim.
+constexpr int hadamard_size(int padded_d) { return padded_d & -padded_d; }
+
+/// 1 / sqrt(n) rounded to FP32, n a power of two up to 256.
+constexpr float hadamard_norm(int n) {
+  const int log2n = std::countr_zero(static_cast<unsigned>(n));
+  const float half_powers = 1.0f / static_cast<float>(1 << (log2n / 2));
+  return (log2n % 2 == 0) ? half_powers : half_powers * 0x1.6a09e6p-1f;  // sqrt(1/2)
+}
+
+/// One step of SplitMix64 (Steele, Lea, Flood 2014): the state advances, a mixed word returns.
+constexpr std::uint64_t split_mix(std::uint64_t& state) {
+  state += 0x9e3779b97f4a7c15ull;
+  std::uint64_t z = state;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+/// Sign bits of 256 channels: channel c is negated where bit c % 64 of word c / 64 is set.
+struct SignBits {
+  std::uint64_t word[4];
+
+  constexpr explicit SignBits(std::uint64_t seed) : word{} {
+    std::uint64_t state = seed;
+    for (auto& w : word) w = split_mix(state);
+  }
+  constexpr bool negative(int channel) const { return (word[channel / 64] >> (channel % 64)) & 1; }
+};
+
+/// The rotation of one row in place, as defined above: the scalar form the others must equal.
+void rotate_row(float* x, int padded_d, const SignBits& signs);
+
+}  // namespace octavo

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order in which K's mean is summed, the same in every engine.
+//
+// Keys are cut into at most 32 chunks. Each is summed by 16 lanes: lane i adds keys i, i + 16, ..
+// of the chunk in order, then lanes are added pairwise at distances 8, 4, 2, 1. The chunks' sums
+// are added by the same 16 lanes and tree, and divided by the number of keys. All in FP32.
+#pragma once
+
+#include <cstdint>
+
+#include "core/quant_block.h"
+
+namespace octavo {
+
+inline constexpr std::int64_t kMeanLanes = 16;
+inline constexpr std::int64_t kMeanChunks = 32;  // few enough that every reader can add them up
+
+/// Keys a chunk holds: whole key blocks, at most kMeanChunks chunks.
+constexpr std::int64_t mean_chunk_rows(std::int64_t keys) {
+  const std::int64_t blocks = ceil_div(keys, kQuantBlockKv);
+  return (blocks > kMeanChunks ? ceil_div(blocks, kMeanChunks) : 1) * kQuantBlockKv;
+}
+
+}  // namespace octavo

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// A validated attention call: what engines receive. Every field has been checked and resolved.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "core/mask.h"
+#include "core/quant_block.h"
+#include "octavo/attention.h"
+
+namespace octavo {
+
+struct Dims {
+  std::int64_t b = 0, sq = 0, sk = 0;
+  std::int64_t hq = 0, hkv = 0;
+  std::int64_t d = 0, dv = 0;
+  std::int64_t group() const { return hq / hkv; }  // query heads that share a K and V head
+};
+
+/// One operand: its view and, where it came in FP8, its descales.
+struct Operand {
+  TensorView x;
+  DescaleMap descale;
+  bool quantised() const { return is_fp8(x.dtype); }
+};
+
+struct AttentionProblem {
+  Dims dims;
+  Operand q, k, v;
+  TensorView out, lse, score_shift;
+  double sm_scale = 0;
+  float softcap = 0;
+  MaskSpec mask;
+  std::vector<std::int64_t> key_lengths;  // one a batch entry, always filled
+  Recipe recipe;
+  std::optional<Rope> rope;
+  SoftmaxPath softmax = SoftmaxPath::exact;
+  Accumulator accumulator = Accumulator::hopper;
+  int promote_every = 1;
+  int threads = 1;
+  std::function<void(double)> progress;
+
+  Mask mask_of(std::int64_t batch) const {
+    return make_mask(mask, dims.sq, key_lengths[static_cast<std::size_t>(batch)]);
+  }
+};
+
+/// A pointer to row (b, s, h) of a [b, s, h, d] view.
+inline std::byte* row_pointer(const TensorView& x, std::int64_t b, std::int64_t s, std::int64_t h) {
+  const std::int64_t offset = b * x.stride[0] + s * x.stride[1] + h * x.stride[2];
+  return static_cast<std::byte*>(x.data) + offset * static_cast<std::int64_t>(size_of(x.dtype));
+}
+
+}  // namespace octavo

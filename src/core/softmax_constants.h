@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Constants of the softmax in base 2, shared by all engines that quantise P.
+#pragma once
+
+#include <cmath>
+#include <numbers>
+
+namespace octavo {
+
+/// P is carried as 2^(t - m + 8): its largest value, 256, is far enough below 448 that rounding
+/// cannot saturate, and the smallest E4M3 value stands for 2^-17 of the row's largest weight.
+inline constexpr float kPExponentShift = 8.0f;
+
+/// Centres the mantissa error of the direct path: an E4M3 pattern read as a number is a piecewise
+/// linear log2, too large by up to 0.086 between powers of two. With this shift the codes' values
+/// average to p over a uniform fraction (numerical search, docs/numerics.md).
+inline constexpr float kDirectShift = -0.457f;
+
+/// The direct path: code = round(8 (log2 p + 7) + kDirectShift), with p = 2^(t - m + 8).
+inline constexpr float kDirectTop = 8.0f * (kPExponentShift + 7.0f) + kDirectShift;
+
+/// A scale factor of scores is kept inside FP32's normal range, so that -inf times it stays -inf
+/// and 0 times it stays 0, whatever the descales.
+inline float clamp_factor(float c) { return std::fmin(std::fmax(c, 0x1p-126f), 0x1.fffffep127f); }
+
+inline constexpr double kLog2E = std::numbers::log2e;
+inline constexpr double kLn2 = std::numbers::ln2;
+
+}  // namespace octavo

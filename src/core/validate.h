@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one place where arguments are judged. Every sentence names argument, value and rule.
+#pragma once
+
+#include "core/problem.h"
+#include "octavo/attention.h"
+#include "octavo/quantize.h"
+
+namespace octavo {
+
+/// Checks a call and resolves its defaults. Throws Error{invalid_argument}.
+AttentionProblem validate(const AttentionParams& params);
+
+/// The same for quantize() and quantize_on_device(): a problem without outputs.
+AttentionProblem validate(const QuantizeParams& params);
+
+/// quantize() takes tensors in host memory. Throws Error{invalid_argument}.
+void require_host_memory(const AttentionProblem& problem);
+
+}  // namespace octavo

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulate/attend.h"
+
+#include <algorithm>
+
+#include "core/load.h"
+#include "core/softmax_constants.h"
+#include "emulate/epilogue.h"
+#include "emulate/pv.h"
+#include "emulate/qk.h"
+#include "emulate/requantise_p.h"
+#include "emulate/smooth.h"
+#include "emulate/softmax.h"
+
+namespace octavo::emulate {
+namespace {
+
+ScoreScale score_scale(const AttentionProblem& problem) {
+  ScoreScale scale{};
+  scale.sm_scale_log2 = static_cast<float>(problem.sm_scale * kLog2E);
+  if (problem.softcap > 0) {
+    const double cap = static_cast<double>(problem.softcap);
+    scale.softcap_scale = static_cast<float>(problem.sm_scale / cap);
+    scale.softcap_log2 = static_cast<float>(cap * kLog2E);
+  }
+  return scale;
+}
+
+/// q . mean(K) of every row, or what the caller says it was for operands quantised elsewhere.
+void load_shifts(Tile& tile, const AttentionProblem& problem, const RowSource& q,
+                 const float* mean) {
+  std::vector<float> row(static_cast<std::size_t>(q.padded_d()));
+  for (std::int64_t i = 0; i < tile.rows; ++i) {
+    if (problem.score_shift.present()) {
+      tile.shift[i] = load_row_value(problem.score_shift, tile.b, tile.h, tile.m + i);
+    } else if (mean != nullptr) {
+      q.row(tile.b, tile.h, tile.m + i, row.data());
+      tile.shift[i] = dot_mean(row.data(), mean, q.padded_d());
+    } else {
+      tile.shift[i] = 0.0f;
+    }
+  }
+}
+
+void start(Tile& tile, const AttentionProblem& problem, const Quantisers& quantisers,
+           const KvHead& kv, AttentionStats& stats) {
+  quantisers.q.rows(tile.b, tile.h, tile.m, tile.rows, tile.q_codes.data(), tile.q_descale,
+                    stats.q);
+  tile.finite = tile.q.decode(tile.q_codes.data(), tile.rows, quantisers.q.format());
+  load_shifts(tile, problem, quantisers.q.source(), quantisers.k.mean(kv.b, kv.h));
+  std::fill(tile.row_m, tile.row_m + tile.rows, kMinusInfinity);
+  std::fill(tile.out.data(), tile.out + tile.rows * tile.v.cols, 0.0f);
+  std::fill(tile.sum.data(), tile.sum + tile.rows * simd::kLanes, 0.0f);
+  tile.steps_in_acc = 0;
+}
+
+}  // namespace
+
+void load_key_tile(KvHead& kv, const Quantisers& quantisers, std::int64_t key_tile,
+                   AttentionStats& stats) {
+  const std::int64_t n = key_tile * kBlockN;
+  const std::int64_t d = quantisers.k.padded_d(), dv = quantisers.v.padded_d();
+  std::vector<std::uint8_t> rows(static_cast<std::size_t>(kBlockN * d));
+  quantisers.k.rows(kv.b, kv.h, n, kBlockN, rows.data(), kv.k_descale.data() + n, stats.k);
+  std::uint8_t* transposed = kv.k.data() + key_tile * d * kBlockN;
+  for (std::int64_t c = 0; c < d; ++c) {
+    for (std::int64_t j = 0; j < kBlockN; ++j)
+      transposed[c * kBlockN + j] = rows[static_cast<std::size_t>(j * d + c)];
+  }
+  quantisers.v.rows(kv.b, kv.h, n, kBlockN, kv.v.data() + key_tile * kBlockN * dv,
+                    kv.v_descale.data() + n, stats.v);
+}
+
+void attend(Tile& tile, const AttentionProblem& problem, const Quantisers& quantisers,
+            const KvHead& kv, std::int64_t h, std::int64_t m, AttentionStats& stats) {
+  tile.b = kv.b;
+  tile.h = h;
+  tile.m = m;
+  tile.rows = std::min<std::int64_t>(kBlockM, problem.dims.sq - m);
+  start(tile, problem, quantisers, kv, stats);
+
+  const bool sum_codes = problem.softmax == SoftmaxPath::direct;
+  const PvStep pv_step{quantisers.v.format(), problem.accumulator, problem.promote_every,
+                       sum_codes};
+  const Mask mask = problem.mask_of(kv.b);
+  const auto [first, last] =
+      std::visit([&](const auto& x) { return block_range(x, m, tile.rows, kBlockN); }, mask);
+  // From the last block to the first: an early attention sink meets P of the other keys already
+  // summed at full precision instead of pushing them under E4M3's smallest value.
+  for (std::int64_t key_tile = last - 1; key_tile >= first; --key_tile) {
+    const std::int64_t n = key_tile * kBlockN;
+    qk(tile, kv, key_tile, quantisers.k.format(), problem.accumulator);
+    softmax(tile,
+            {mask, n, kv.k_descale.data() + n, quantisers.k.granularity() == Granularity::token,
+             score_scale(problem), problem.softmax});
+    requantise_p(tile,
+                 {mask, n, kv.v_descale.data() + n,
+                  quantisers.v.granularity() == Granularity::token, problem.softmax},
+                 stats.p);
+    pv(tile, kv, key_tile, pv_step);
+  }
+  if (tile.steps_in_acc > 0) promote(tile, sum_codes);
+  epilogue(tile, problem);
+}
+
+}  // namespace octavo::emulate

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulate/epilogue.h"
+
+#include <cmath>
+
+#include "core/load.h"
+#include "core/softmax_constants.h"
+
+namespace octavo::emulate {
+namespace {
+
+/// The row sum: residues pairwise, as the threads of a quad add theirs; lane 0 on the direct path.
+float row_sum(const float* l, SoftmaxPath path) {
+  if (path == SoftmaxPath::direct) return l[0];
+  return ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
+}
+
+}  // namespace
+
+void epilogue(Tile& tile, const AttentionProblem& problem) {
+  const std::int64_t dv = tile.v.cols;
+  // Inside a softcap the shift has been put back already.
+  const double shift_scale = problem.softcap > 0 ? 0.0 : problem.sm_scale;
+  for (std::int64_t i = 0; i < tile.rows; ++i) {
+    const float l = row_sum(tile.sum + i * simd::kLanes, problem.softmax);
+    const float inverse = l == 0 ? 0.0f : 1.0f / l;
+    std::byte* row = row_pointer(problem.out, tile.b, tile.m + i, tile.h);
+    const float* out = tile.out + i * dv;
+    for (std::int64_t c = 0; c < problem.dims.dv; ++c) {
+      store_element(row, problem.out.dtype, c, l == 0 ? 0.0f : out[c] * inverse);
+    }
+    if (!problem.lse.present()) continue;
+    const double log2_sum = static_cast<double>(tile.row_m[i]) + std::log2(l) - kPExponentShift;
+    const double lse = l == 0 ? -HUGE_VAL : log2_sum * kLn2 + shift_scale * tile.shift[i];
+    store_row_value(problem.lse, tile.b, tile.h, tile.m + i, static_cast<float>(lse));
+  }
+}
+
+}  // namespace octavo::emulate

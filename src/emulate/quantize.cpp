@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulate/quantize.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/parallel.h"
+#include "emulate/amax.h"
+#include "emulate/cast.h"
+#include "emulate/rotate.h"
+#include "emulate/scale.h"
+#include "emulate/smooth.h"
+
+namespace octavo::emulate {
+namespace {
+
+const Operand& operand_of(const AttentionProblem& problem, OperandQuantiser::Role role) {
+  switch (role) {
+    case OperandQuantiser::Role::q: return problem.q;
+    case OperandQuantiser::Role::k: return problem.k;
+    case OperandQuantiser::Role::v: break;
+  }
+  return problem.v;
+}
+
+Granularity granularity_of(const Recipe& recipe, OperandQuantiser::Role role) {
+  switch (role) {
+    case OperandQuantiser::Role::q: return recipe.q;
+    case OperandQuantiser::Role::k: return recipe.k;
+    case OperandQuantiser::Role::v: break;
+  }
+  return recipe.v;
+}
+
+}  // namespace
+
+OperandQuantiser::OperandQuantiser(const AttentionProblem& problem, Role role)
+    : problem_(problem),
+      operand_(operand_of(problem, role)),
+      role_(role),
+      source_(problem, role),
+      granularity_(operand_.quantised() ? operand_.descale.granularity
+                                        : granularity_of(problem.recipe, role)) {
+  if (problem.recipe.rotate && role != Role::v && !operand_.quantised()) {
+    signs_.emplace(problem.recipe.seed);
+  }
+}
+
+std::int64_t OperandQuantiser::length(std::int64_t b) const {
+  return role_ == Role::q ? problem_.dims.sq : problem_.key_lengths[static_cast<std::size_t>(b)];
+}
+
+DType OperandQuantiser::format() const {
+  if (operand_.quantised()) return operand_.x.dtype;
+  return role_ == Role::q ? DType::f8_e4m3 : problem_.recipe.kv_format;
+}
+
+Granularity OperandQuantiser::granularity() const { return granularity_; }
+
+const float* OperandQuantiser::mean(std::int64_t b, std::int64_t h) const {
+  if (means_.empty()) return nullptr;
+  return means_[static_cast<std::size_t>(b * operand_.x.shape[2] + h)].data();
+}
+
+void OperandQuantiser::prepare(int threads) {
+  if (operand_.quantised()) return;
+  const std::int64_t heads = operand_.x.shape[2], entries = problem_.dims.b * heads;
+  const auto count = static_cast<std::size_t>(entries);
+  if (role_ == Role::k && problem_.recipe.smooth_k) {
+    means_.resize(count);
+    parallel_for(entries, threads, [&](std::int64_t i, int) {
+      const std::int64_t b = i / heads;
+      means_[static_cast<std::size_t>(i)] = key_mean(source_, b, i % heads, length(b));
+    });
+  }
+  if (granularity_ != Granularity::head && granularity_ != Granularity::tensor) return;
+  amax_.resize(count);
+  parallel_for(entries, threads, [&](std::int64_t i, int) {
+    amax_[static_cast<std::size_t>(i)] = head_amax(i / heads, i % heads);
+  });
+  if (granularity_ == Granularity::tensor && !amax_.empty()) {
+    std::fill(amax_.begin(), amax_.end(), *std::max_element(amax_.begin(), amax_.end()));
+  }
+}
+
+void OperandQuantiser::transformed_row(std::int64_t b, std::int64_t h, std::int64_t row,
+                                       float* out) const {
+  source_.row(b, h, row, out);
+  if (const float* m = mean(b, h)) {
+    for (int c = 0; c < padded_d(); ++c) out[c] -= m[c];
+  }
+  if (signs_) rotate(out, padded_d(), *signs_);
+}
+
+float OperandQuantiser::head_amax(std::int64_t b, std::int64_t h) const {
+  std::vector<float> row(static_cast<std::size_t>(padded_d()));
+  float largest = 0;
+  for (std::int64_t i = 0; i < length(b); ++i) {
+    transformed_row(b, h, i, row.data());
+    largest = std::max(largest, amax(row.data(), padded_d()));
+  }
+  return largest;
+}
+
+void OperandQuantiser::rows(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t count,
+                            std::uint8_t* codes, float* descale, CastCounts& counts) const {
+  const std::int64_t valid = std::clamp<std::int64_t>(length(b) - row, 0, count);
+  std::memset(codes + valid * padded_d(), 0,
+              static_cast<std::size_t>((count - valid) * padded_d()));
+  std::fill(descale + valid, descale + count, scale(0.0f, format()).descale);
+  if (operand_.quantised()) return pass_through(b, h, row, valid, codes, descale);
+
+  const std::int64_t step = std::min(count, rows_per_block(granularity_, role_ == Role::q, count));
+  std::vector<float> values(static_cast<std::size_t>(step * padded_d()));
+  for (std::int64_t first = 0; first < valid; first += step) {
+    const std::int64_t n = std::min(step, valid - first);
+    for (std::int64_t i = 0; i < n; ++i) {
+      transformed_row(b, h, row + first + i, values.data() + i * padded_d());
+    }
+    const float a = amax_.empty() ? amax(values.data(), n * padded_d())
+                                  : amax_[static_cast<std::size_t>(b * operand_.x.shape[2] + h)];
+    const ScalePair pair = scale(a, format());
+    cast(values.data(), n * padded_d(), pair.scale, format(), codes + first * padded_d(), counts);
+    std::fill(descale + first, descale + first + n, pair.descale);
+    // All rows of a block share its descale, those past the end as well: one value a tile.
+    if (n < step)
+      std::fill(descale + first + n, descale + std::min(first + step, count), pair.descale);
+  }
+}
+
+void OperandQuantiser::pass_through(std::int64_t b, std::int64_t h, std::int64_t row,
+                                    std::int64_t count, std::uint8_t* codes, float* descale) const {
+  const std::int64_t d = operand_.x.shape[3];
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::uint8_t* out = codes + i * padded_d();
+    std::memcpy(out, row_pointer(operand_.x, b, row + i, h), static_cast<std::size_t>(d));
+    std::memset(out + d, 0, static_cast<std::size_t>(padded_d() - d));
+    descale[i] = operand_.descale.at(b, h, row + i);
+  }
+}
+
+}  // namespace octavo::emulate

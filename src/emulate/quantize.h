@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stages smooth, rotate, amax, scale and cast on one operand, a block of rows at a time.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "core/hadamard.h"
+#include "core/problem.h"
+#include "emulate/rope.h"
+
+namespace octavo::emulate {
+
+/// Turns rows of Q, K or V into codes and descales; an operand that came in FP8 passes through.
+class OperandQuantiser {
+ public:
+  using Role = RowSource::Role;
+
+  OperandQuantiser(const AttentionProblem& problem, Role role);
+
+  /// Whole-sequence statistics: K's mean, and amax where a descale spans a head or the tensor.
+  void prepare(int threads);
+
+  /// Rows [row, row + count) of (b, h): codes [count][padded_d()] and one descale a row.
+  /// row is a multiple of the quantisation block. Rows past the valid length become code 0.
+  void rows(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t count,
+            std::uint8_t* codes, float* descale, CastCounts& counts) const;
+
+  /// Valid rows of a batch entry: its key length, or sq.
+  std::int64_t length(std::int64_t b) const;
+  int padded_d() const { return source_.padded_d(); }
+  const RowSource& source() const { return source_; }
+  DType format() const;
+  Granularity granularity() const;
+
+  /// K only: the mean of (b, h), or null without smoothing.
+  const float* mean(std::int64_t b, std::int64_t h) const;
+
+ private:
+  void transformed_row(std::int64_t b, std::int64_t h, std::int64_t row, float* out) const;
+  void pass_through(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t count,
+                    std::uint8_t* codes, float* descale) const;
+  float head_amax(std::int64_t b, std::int64_t h) const;
+  float coarse_amax(std::int64_t b, std::int64_t h) const;
+
+  const AttentionProblem& problem_;
+  const Operand& operand_;
+  Role role_;
+  RowSource source_;
+  Granularity granularity_;
+  std::optional<SignBits> signs_;
+  std::vector<std::vector<float>> means_;
+  std::vector<float> amax_;  // per (b, h) where granularity is head or tensor
+};
+
+}  // namespace octavo::emulate

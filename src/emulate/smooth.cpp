@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulate/smooth.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "core/key_mean.h"
+#include "core/quant_block.h"
+
+namespace octavo::emulate {
+namespace {
+
+/// Sum over items [begin, end) of the rows that `load` returns, in 16 lanes and a tree.
+template <typename Load>
+std::vector<float> lane_sum(std::int64_t begin, std::int64_t end, std::size_t d, Load load) {
+  std::vector<float> lane(static_cast<std::size_t>(kMeanLanes) * d, 0.0f);
+  for (std::int64_t i = begin; i < end; ++i) {
+    float* sum = lane.data() + static_cast<std::size_t>((i - begin) % kMeanLanes) * d;
+    const float* row = load(i);
+    for (std::size_t c = 0; c < d; ++c) sum[c] += row[c];
+  }
+  for (std::size_t distance = kMeanLanes / 2; distance > 0; distance /= 2) {
+    for (std::size_t c = 0; c < distance * d; ++c) lane[c] += lane[distance * d + c];
+  }
+  lane.resize(d);
+  return lane;
+}
+
+}  // namespace
+
+std::vector<float> key_mean(const RowSource& k, std::int64_t b, std::int64_t h, std::int64_t rows) {
+  const auto d = static_cast<std::size_t>(k.padded_d());
+  std::vector<float> row(d, 0.0f), chunk_row;
+  const auto load_key = [&](std::int64_t key) {
+    k.row(b, h, key, row.data());
+    for (float& x : row) x = std::isfinite(x) ? x : 0.0f;
+    return row.data();
+  };
+  const std::int64_t chunk_rows = mean_chunk_rows(rows);
+  const auto load_chunk = [&](std::int64_t chunk) {
+    const std::int64_t begin = chunk * chunk_rows;
+    chunk_row = lane_sum(begin, std::min(begin + chunk_rows, rows), d, load_key);
+    return chunk_row.data();
+  };
+  std::vector<float> mean = lane_sum(0, ceil_div(rows, chunk_rows), d, load_chunk);
+  if (rows > 0) {
+    for (float& x : mean) x /= static_cast<float>(rows);
+  }
+  return mean;
+}
+
+float dot_mean(const float* x, const float* mean, int padded_d) {
+  constexpr int kGroup = 8;
+  std::array<float, 32> partial{};
+  const int groups = padded_d / kGroup;
+  for (int g = 0; g < groups; ++g) {
+    float sum = 0;
+    for (int c = g * kGroup; c < (g + 1) * kGroup; ++c) sum = std::fma(x[c], mean[c], sum);
+    partial[static_cast<std::size_t>(g)] = sum;
+  }
+  const auto width = std::bit_ceil(static_cast<unsigned>(groups));
+  for (unsigned distance = 1; distance < width; distance *= 2) {
+    for (unsigned i = 0; i < width; i += 2 * distance) partial[i] += partial[i + distance];
+  }
+  return partial[0];
+}
+
+}  // namespace octavo::emulate

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one query tile carries through the stages qk .. epilogue: the model of a thread block's
+// registers and shared memory.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "core/problem.h"
+#include "core/tile_table.h"
+#include "emulate/simd/stages.h"
+
+namespace octavo::emulate {
+
+/// An uninitialised array on a cache line boundary.
+template <typename T>
+class Buffer {
+ public:
+  explicit Buffer(std::int64_t n)
+      : data_(
+            static_cast<T*>(::operator new(static_cast<std::size_t>(n) * sizeof(T), kAlignment))) {}
+  T* operator+(std::int64_t i) { return data_.get() + i; }
+  T* data() { return data_.get(); }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Free {
+    void operator()(T* p) const { ::operator delete(p, kAlignment); }
+  };
+  std::unique_ptr<T, Free> data_;
+};
+
+/// FP8 values of a [rows][cols] tile as the products read them.
+struct Fp8Tile {
+  Fp8Tile(std::int64_t rows, std::int64_t cols_)
+      : value(rows * cols_), power(rows * cols_), cols(cols_) {}
+
+  /// Reads rows x cols codes; returns whether all are finite.
+  bool decode(const std::uint8_t* codes, std::int64_t rows, DType format) {
+    finite = !simd::stages().decode(codes, rows * cols, format, value.data(), power.data());
+    return finite;
+  }
+  simd::Matrix matrix() { return {value.data(), power.data(), cols}; }
+
+  Buffer<float> value, power;
+  std::int64_t cols;
+  bool finite = true;
+};
+
+/// K and V of one (batch, kv head), quantised and cut into key tiles.
+struct KvHead {
+  std::int64_t b = 0, h = 0;
+  std::vector<std::uint8_t> k;              // [tiles][d][kBlockN]: keys run along the columns of S
+  std::vector<std::uint8_t> v;              // [tiles][kBlockN][dv]
+  std::vector<float> k_descale, v_descale;  // one a key, padded to whole tiles
+};
+
+/// How scores become numbers of base 2: constants of the call.
+struct ScoreScale {
+  float sm_scale_log2;  // sm_scale log2 e
+  float softcap_scale;  // sm_scale / softcap; 0 without softcap
+  float softcap_log2;   // softcap log2 e
+};
+
+struct Tile {
+  Tile(int d, int dv)
+      : q(kBlockM, d),
+        k(d, kBlockN),
+        v(kBlockN, dv),
+        p(kBlockM, kBlockN),
+        q_codes(kBlockM * d),
+        p_codes(kBlockM * kBlockN),
+        s(kBlockM * kBlockN),
+        weights(kBlockM * kBlockN),
+        acc(kBlockM * dv),
+        out(kBlockM * dv),
+        acc_sum(kBlockM * simd::kLanes),
+        sum(kBlockM * simd::kLanes) {}
+
+  // Of the query tile
+  std::int64_t b = 0, h = 0, m = 0;  // first row m
+  std::int64_t rows = 0;
+  float q_descale[kBlockM];
+  float shift[kBlockM];  // q . mean(K): what smoothing took from the row's scores
+
+  // Of the online softmax, one a row
+  float row_m[kBlockM];     // running maximum of t, in base 2
+  float factor[kBlockM];    // t = s * factor
+  float alpha[kBlockM];     // 2^(m_old - m_new) of this step
+  float unit[kBlockM];      // descale of this step's P V
+  float acc_unit[kBlockM];  // descale of what is in acc
+  float pending[kBlockM];   // product of alpha since the last promotion
+  int steps_in_acc = 0;     // key tiles added since the last promotion
+  bool finite = true;       // nothing seen so far is NaN or infinite
+
+  Fp8Tile q, k, v, p;
+  Buffer<std::uint8_t> q_codes, p_codes;
+  Buffer<float> s;        // scores
+  Buffer<float> weights;  // p before the cast
+  Buffer<float> acc;      // tensor-core accumulator of P V
+  Buffer<float> out;      // promoted FP32 sum
+  Buffer<float> acc_sum;  // direct path: row sums, accumulated and promoted like P V; lane 0 counts
+  Buffer<float> sum;      // row sums in 8 residues (exact) or lane 0 (direct)
+};
+
+/// Columns of the step at key n that row i of the tile sees, as [begin, end) within the step.
+inline KeyRange columns_of(const Mask& mask, const Tile& tile, std::int64_t i, std::int64_t n) {
+  const KeyRange keys = std::visit([&](const auto& x) { return x.row(tile.m + i); }, mask);
+  return {std::clamp<std::int64_t>(keys.begin - n, 0, kBlockN),
+          std::clamp<std::int64_t>(keys.end - n, 0, kBlockN)};
+}
+
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+}  // namespace octavo::emulate

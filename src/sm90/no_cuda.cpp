@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What octavo/cuda.h promises in a library that was built without a CUDA toolkit.
+#include "octavo/cuda.h"
+#include "octavo/error.h"
+#include "sm90/quantize/quantize_host.h"
+
+namespace octavo {
+namespace {
+
+[[noreturn]] void unsupported(const char* function) {
+  throw Error(ErrorCode::unsupported, std::string(function) +
+                                          ": this library was built without CUDA; the CPU engine "
+                                          "`emulate` computes the same codes");
+}
+
+}  // namespace
+
+std::int64_t DeviceOperand::descales() const { return 0; }
+
+DeviceOperand device_operand(const TensorView&, Granularity, bool) {
+  unsupported("device_operand");
+}
+
+std::size_t quantize_workspace_bytes(const QuantizeParams&) {
+  unsupported("quantize_workspace_bytes");
+}
+
+DeviceQkv quantize_on_device(const QuantizeParams&, void*, std::size_t, CudaStream,
+                             const std::int32_t*) {
+  unsupported("quantize_on_device");
+}
+
+void repack_v_on_device(const TensorView&, const DeviceOperand&, CudaStream) {
+  unsupported("repack_v_on_device");
+}
+
+QuantizedQkv sm90::quantize_host_tensors(const QuantizeParams&) { unsupported("quantize on sm90"); }
+
+DeviceStatus device_status() { return {false, "this library was built without CUDA"}; }
+
+}  // namespace octavo

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// FP32 pairs to packed FP8. PTX ISA, "Data Movement and Conversion Instructions: cvt".
+#pragma once
+
+#include <cstdint>
+
+namespace octavo::sm90::ptx {
+
+/// Two E4M3 codes, round to nearest even, saturating, NaN to 0x7f; `low` in bits 0-7.
+__device__ inline std::uint16_t cvt_e4m3x2(float low, float high) {
+  std::uint16_t codes;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
+}
+
+/// The same in E5M2.
+__device__ inline std::uint16_t cvt_e5m2x2(float low, float high) {
+  std::uint16_t codes;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
+}
+
+}  // namespace octavo::sm90::ptx

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a file of instances/ includes before it names its head dim.
+#pragma once
+
+#include "sm90/quantize/key_mean_kernel.cuh"
+#include "sm90/quantize/launch.h"
+#include "sm90/quantize/quantize_kernel.cuh"
+#include "sm90/quantize/repack_kernel.cuh"
+
+namespace octavo::sm90 {
+
+template <int kD, int kBytes, typename Embedding>
+QuantizeKernels kernels_of() {
+  return {TileShape<kD>::kThreads,
+          reinterpret_cast<const void*>(&quantize_kernel<kD, kBytes, Embedding>),
+          reinterpret_cast<const void*>(&amax_kernel<kD, kBytes, Embedding>),
+          reinterpret_cast<const void*>(&key_mean_kernel<kD, kBytes, Embedding>),
+          reinterpret_cast<const void*>(&repack_kernel<kD>),
+          &Embedding::shared_bytes};
+}
+
+template <int kD>
+QuantizeKernels quantize_kernels(std::size_t element_bytes, bool rope) {
+  if (element_bytes == 2) return rope ? kernels_of<kD, 2, WithRope>() : kernels_of<kD, 2, NoRope>();
+  return rope ? kernels_of<kD, 4, WithRope>() : kernels_of<kD, 4, NoRope>();
+}
+
+}  // namespace octavo::sm90

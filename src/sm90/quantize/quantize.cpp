@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host side of the quantiser: workspace, arguments, launches.
+#include <algorithm>
+#include <numeric>
+
+#include "core/tile_table.h"
+#include "core/validate.h"
+#include "octavo/cuda.h"
+#include "sm90/check.h"
+#include "sm90/quantize/launch.h"
+
+namespace octavo::sm90 {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+[[noreturn]] void refuse(const std::string& sentence) {
+  throw Error(ErrorCode::invalid_argument, "quantize_on_device: " + sentence);
+}
+
+/// Hands out aligned pieces of a workspace; with a null base it only counts.
+class Arena {
+ public:
+  explicit Arena(void* base) : base_(static_cast<std::byte*>(base)) {}
+
+  template <typename T>
+  T* take(std::int64_t count) {
+    std::byte* at = base_ == nullptr ? nullptr : base_ + used_;
+    used_ +=
+        (static_cast<std::size_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    return reinterpret_cast<T*>(at);
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  std::size_t used_ = 0;
+};
+
+bool is_coarse(Granularity granularity) {
+  return granularity == Granularity::head || granularity == Granularity::tensor;
+}
+
+/// Everything that lives in the workspace of one call.
+struct Workspace {
+  Workspace(const AttentionProblem& problem, void* base) {
+    const Recipe& recipe = problem.recipe;
+    Arena arena(base);
+    qkv.q = place(arena, problem.q.x, recipe.q, true);
+    qkv.k = place(arena, problem.k.x, recipe.k, false);
+    qkv.v = place(arena, problem.v.x, recipe.v, false);
+    qkv.k.dtype = qkv.v.dtype = recipe.kv_format;
+    const Dims& n = problem.dims;
+    if (recipe.smooth_k) {
+      qkv.score_shift = arena.take<float>(n.b * n.hq * n.sq);
+      mean_chunks = arena.take<float>(n.b * n.hkv * kMeanChunks * qkv.k.padded_d);
+    }
+    if (is_coarse(recipe.q) || is_coarse(recipe.k) || is_coarse(recipe.v)) {
+      amax_count = n.b * (n.hq + 2 * n.hkv);
+      amax = arena.take<float>(amax_count);
+    }
+    bytes = arena.used();
+  }
+
+  static DeviceOperand place(Arena& arena, const TensorView& x, Granularity granularity,
+                             bool is_query) {
+    DeviceOperand out = device_operand(x, granularity, is_query);
+    out.codes = arena.take<std::uint8_t>(out.code_bytes());
+    out.descale = arena.take<float>(out.descales());
+    return out;
+  }
+
+  DeviceQkv qkv;
+  float* mean_chunks = nullptr;
+  float* amax = nullptr;
+  std::int64_t amax_count = 0;
+  std::size_t bytes = 0;
+};
+
+/// Whether 16-byte loads may start at every eighth channel of every row.
+bool rows_are_aligned(const TensorView& x) {
+  const auto unit = static_cast<std::int64_t>(16 / size_of(x.dtype));
+  const bool strides =
+      x.stride[0] % unit == 0 && x.stride[1] % unit == 0 && x.stride[2] % unit == 0;
+  return strides && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+}
+
+OperandArgs operand_args(const TensorView& x, const DeviceOperand& out, float* amax) {
+  OperandArgs args;
+  args.x = x.numel() == 0 ? nullptr : x.data;
+  args.dtype = x.dtype;
+  args.stride_b = x.stride[0];
+  args.stride_s = x.stride[1];
+  args.stride_h = x.stride[2];
+  args.codes = out.codes;
+  args.descale = out.descale;
+  args.amax = amax;
+  args.heads = static_cast<int>(out.h);
+  args.rows = static_cast<int>(out.rows);
+  args.padded_rows = static_cast<int>(out.padded_rows);
+  args.d = static_cast<int>(out.d);
+  args.granularity = out.granularity;
+  args.e5m2 = out.dtype == DType::f8_e5m2;
+  args.wide_loads = rows_are_aligned(x);
+  return args;
+}
+
+RopeArgs rope_args(const Rope& rope) {
+  RopeArgs args;
+  args.cos = rope.cos.data;
+  args.sin = rope.sin.data;
+  args.cos_stride = rope.cos.stride[0];
+  args.sin_stride = rope.sin.stride[0];
+  args.dtype = rope.cos.dtype;
+  args.half = static_cast<int>(rope.cos.shape[1]);
+  args.interleaved = rope.style == RopeStyle::interleaved;
+  args.q_offset = rope.q_offset;
+  args.k_offset = rope.k_offset;
+  return args;
+}
+
+KeyLengths key_lengths(const QuantizeParams& params, const std::int32_t* device) {
+  KeyLengths lengths{};
+  lengths.device = device;
+  lengths.use_value = device == nullptr && !params.key_lengths.empty();
+  if (!lengths.use_value) return lengths;
+  if (params.key_lengths.size() > static_cast<std::size_t>(kMaxInlineLengths)) {
+    refuse("key_lengths.size is " + std::to_string(params.key_lengths.size()) +
+           "; must be at most " + std::to_string(kMaxInlineLengths) +
+           ", or given as device_key_lengths");
+  }
+  for (std::size_t i = 0; i < params.key_lengths.size(); ++i) {
+    lengths.value[i] = static_cast<std::int32_t>(params.key_lengths[i]);
+  }
+  return lengths;
+}
+
+QuantizeArgs make_args(const AttentionProblem& problem, const QuantizeParams& params,
+                       const Workspace& work, const std::int32_t* device_lengths) {
+  const Dims& n = problem.dims;
+  float* amax = work.amax;
+  QuantizeArgs args;
+  args.q = operand_args(problem.q.x, work.qkv.q, amax);
+  args.k = operand_args(problem.k.x, work.qkv.k, amax == nullptr ? nullptr : amax + n.b * n.hq);
+  args.v = operand_args(problem.v.x, work.qkv.v,
+                        amax == nullptr ? nullptr : amax + n.b * (n.hq + n.hkv));
+  args.b = static_cast<int>(n.b);
+  args.group = static_cast<int>(n.group());
+  args.rotate = problem.recipe.rotate;
+  args.signs = SignBits(problem.recipe.seed);
+  args.mean_chunks = work.mean_chunks;
+  args.score_shift = work.qkv.score_shift;
+  if (problem.rope) args.rope = rope_args(*problem.rope);
+  args.lengths = key_lengths(params, device_lengths);
+  return args;
+}
+
+QuantizeKernels kernels_for(std::int64_t padded_d, std::size_t element_bytes, bool rope) {
+  switch (padded_d) {
+    case 64: return quantize_kernels<64>(element_bytes, rope);
+    case 96: return quantize_kernels<96>(element_bytes, rope);
+    case 128: return quantize_kernels<128>(element_bytes, rope);
+    case 192: return quantize_kernels<192>(element_bytes, rope);
+    default: return quantize_kernels<256>(element_bytes, rope);
+  }
+}
+
+/// Thread blocks a cluster: neighbouring heads that share the embedding's angles.
+int cluster_size(const QuantizeArgs& args) {
+  if (args.rope.cos == nullptr) return 1;
+  constexpr int kMost = 4;  // larger clusters wait longer for room
+  return std::gcd(std::gcd(args.q.heads, args.k.heads), kMost);
+}
+
+void launch(const void* kernel, const QuantizeKernels& kernels, std::int64_t blocks,
+            const QuantizeArgs& args, CudaStream stream, const char* what) {
+  if (blocks == 0) return;
+  if (blocks > std::int64_t{0x7fffffff}) {
+    refuse("the call has " + std::to_string(blocks) +
+           " tiles of 128 rows; must have fewer than 2^31");
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(kernels.threads));
+  config.dynamicSmemBytes = kernels.rope_shared_bytes(args.rope);
+  config.stream = stream;
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(cluster_size(args)), 1, 1};
+  config.attrs = &cluster;
+  config.numAttrs = args.rope.cos == nullptr ? 0 : 1;
+  if (config.dynamicSmemBytes > 0) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(config.dynamicSmemBytes)),
+          what);
+  }
+  void* parameters[] = {const_cast<QuantizeArgs*>(&args)};
+  check(cudaLaunchKernelExC(&config, kernel, parameters), what);
+}
+
+std::int64_t tiles(const OperandArgs& operand, int b) {
+  return operand.x == nullptr ? 0
+                              : std::int64_t{operand.heads} * (operand.padded_rows / kTileRows) * b;
+}
+
+/// Amax (where a scale spans a head or the tensor) and the cast, of the operands that `args` names.
+void launch_cast(const QuantizeKernels& kernels, const QuantizeArgs& args, CudaStream stream) {
+  const std::int64_t blocks = tiles(args.q, args.b) + tiles(args.k, args.b) + tiles(args.v, args.b);
+  if (args.q.amax != nullptr) launch(kernels.amax, kernels, blocks, args, stream, "amax kernel");
+  launch(kernels.quantize, kernels, blocks, args, stream, "quantize kernel");
+}
+
+void launch_all(const QuantizeArgs& args, std::int64_t d, std::int64_t dv, std::size_t bytes_qk,
+                std::size_t bytes_v, CudaStream stream) {
+  const bool rope = args.rope.cos != nullptr;
+  const QuantizeKernels kernels = kernels_for(d, bytes_qk, rope);
+  if (args.mean_chunks != nullptr && args.k.x != nullptr) {
+    const std::int64_t blocks = std::int64_t{args.k.heads} * args.b * kMeanChunks;
+    launch(kernels.key_mean, kernels, blocks, args, stream, "key mean kernel");
+  }
+  if (d == dv && bytes_qk == bytes_v) return launch_cast(kernels, args, stream);
+  QuantizeArgs qk = args, v = args;
+  qk.v.x = nullptr;
+  v.q.x = v.k.x = nullptr;
+  v.rope = {};
+  launch_cast(kernels, qk, stream);
+  launch_cast(kernels_for(dv, bytes_v, false), v, stream);
+}
+
+void check_rope(const AttentionProblem& problem) {
+  if (!problem.rope) return;
+  const std::int64_t half = problem.rope->cos.shape[1];
+  const bool interleaved = problem.rope->style == RopeStyle::interleaved;
+  const std::int64_t unit = interleaved ? 4 : 8;
+  if (half % unit != 0) {
+    throw Error(ErrorCode::unsupported, "quantize_on_device: rope.cos.shape[1] is " +
+                                            std::to_string(half) + "; must be a multiple of " +
+                                            std::to_string(unit) + " for the GPU kernels");
+  }
+}
+
+void check_limits(const AttentionProblem& problem) {
+  for (const TensorView* x : {&problem.q.x, &problem.k.x, &problem.v.x}) {
+    if (x->device.kind != Device::Kind::cuda) refuse("q, k and v must be in device memory");
+  }
+  const Dims& n = problem.dims;
+  constexpr std::int64_t kMost = 0x7fffff00;
+  if (n.sq > kMost || n.sk > kMost) refuse("sequence lengths must be below 2^31 - 256");
+  if (problem.q.x.dtype != problem.k.x.dtype &&
+      size_of(problem.q.x.dtype) != size_of(problem.k.x.dtype)) {
+    throw Error(ErrorCode::unsupported,
+                "quantize_on_device: k.dtype is " + std::string(dtype_name(problem.k.x.dtype)) +
+                    "; must have the size of q.dtype (" + dtype_name(problem.q.x.dtype) +
+                    ") for the GPU kernels");
+  }
+}
+
+}  // namespace
+}  // namespace octavo::sm90
+
+namespace octavo {
+
+std::int64_t DeviceOperand::descales() const {
+  switch (granularity) {
+    case Granularity::tensor: return 1;
+    case Granularity::head: return b * h;
+    case Granularity::block: return b * h * ceil_div(rows, block_rows);
+    case Granularity::token: return b * h * padded_rows;
+  }
+  return 0;
+}
+
+DeviceOperand device_operand(const TensorView& x, Granularity granularity, bool is_query) {
+  DeviceOperand out;
+  out.dtype = is_fp8(x.dtype) ? x.dtype : DType::f8_e4m3;
+  out.granularity = granularity;
+  out.b = x.shape[0];
+  out.rows = x.shape[1];
+  out.h = x.shape[2];
+  out.d = x.shape[3];
+  out.padded_rows = ceil_div(out.rows, sm90::kTileRows) * sm90::kTileRows;
+  out.padded_d = padded_head_dim(out.d);
+  out.block_rows = is_query ? kQuantBlockQ : kQuantBlockKv;
+  return out;
+}
+
+std::size_t quantize_workspace_bytes(const QuantizeParams& params) {
+  return sm90::Workspace(validate(params), nullptr).bytes;
+}
+
+DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std::size_t bytes,
+                             CudaStream stream, const std::int32_t* device_key_lengths) {
+  const AttentionProblem problem = validate(params);
+  sm90::check_limits(problem);
+  sm90::check_rope(problem);
+  const sm90::Workspace work(problem, workspace);
+  if (workspace == nullptr || bytes < work.bytes ||
+      reinterpret_cast<std::uintptr_t>(workspace) % sm90::kAlignment != 0) {
+    sm90::refuse("workspace has " + std::to_string(bytes) + " bytes; must have " +
+                 std::to_string(work.bytes) + " at a 256-byte boundary");
+  }
+  const sm90::QuantizeArgs args = sm90::make_args(problem, params, work, device_key_lengths);
+  if (work.amax != nullptr) {
+    sm90::check(cudaMemsetAsync(work.amax, 0,
+                                static_cast<std::size_t>(work.amax_count) * sizeof(float), stream),
+                "clearing amax");
+  }
+  sm90::launch_all(args, work.qkv.q.padded_d, work.qkv.v.padded_d, size_of(problem.q.x.dtype),
+                   size_of(problem.v.x.dtype), stream);
+  return work.qkv;
+}
+
+void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStream stream) {
+  if (!is_fp8(v.dtype) || v.rank != 4 || v.stride[3] != 1 || v.device.kind != Device::Kind::cuda) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "repack_v_on_device: v must be an FP8 [b, s, h, d] tensor in device memory whose last "
+        "stride is 1");
+  }
+  sm90::OperandArgs args = sm90::operand_args(v, out, nullptr);
+  const sm90::QuantizeKernels kernels = sm90::kernels_for(out.padded_d, 2, false);
+  const std::int64_t blocks = sm90::tiles(args, static_cast<int>(out.b));
+  if (blocks == 0) return;
+  void* parameters[] = {&args};
+  sm90::check(cudaLaunchKernel(kernels.repack, dim3(static_cast<unsigned>(blocks)),
+                               dim3(static_cast<unsigned>(kernels.threads)), parameters, 0, stream),
+              "repack kernel");
+}
+
+DeviceStatus device_status() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess)
+    return {false, std::string("no CUDA device: ") + cudaGetErrorString(error)};
+  int device = 0;
+  cudaDeviceProp properties{};
+  sm90::check(cudaGetDevice(&device), "reading the current device");
+  sm90::check(cudaGetDeviceProperties(&properties, device), "reading the device's properties");
+  const std::string name = std::string(properties.name) + ", compute capability " +
+                           std::to_string(properties.major) + "." +
+                           std::to_string(properties.minor);
+  if (properties.major != 9 || properties.minor != 0) {
+    return {false, name + "; the kernels need 9.0 (Hopper)"};
+  }
+  return {true, name + ", " + std::to_string(properties.multiProcessorCount) + " multiprocessors"};
+}
+
+}  // namespace octavo

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workload/bounds.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace octavo::workload {
+namespace {
+
+// One distribution, 16-bit operands quantised to E4M3, default softmax scale.
+struct Entry {
+  double high;
+  double row_cosine;
+  double lse;
+};
+
+// E5M2 keeps two mantissa bits: its rounding errors are twice E4M3's, in K and V of three operands.
+constexpr double kE5m2Factor = 1.7;
+
+// The softmax scale against 1 / sqrt(d): how much hotter scores are than the table assumes.
+double heat(const Problem& p) {
+  return p.scale ? std::max(1.0, *p.scale * std::sqrt(static_cast<double>(p.d))) : 1.0;
+}
+
+Entry entry_of(const Problem& p) {
+  switch (p.dist) {
+    case Distribution::normal: return {0.10, 0.85, 0.3};
+    case Distribution::uniform: return {0.08, 0.93, 0.1};
+    // Two outliers that meet make a score of several hundred, and it decides its row alone.
+    case Distribution::outlier: return {0.20, 0.6, 4};
+    case Distribution::channel:
+      // Unless smoothed away, the offset's rounding error drowns the scores: that is the point.
+      if (p.recipe.smooth_k) return {0.09, 0.9, 0.3};
+      return {3.0, -1, 10};
+    case Distribution::sink: {
+      // Scores against key 0 are 300 scale N(0, 1) and err by 3.7 % of that: rows at the edge
+      // between sink and no sink change sides.
+      const double score = 300 * p.scale.value_or(1 / std::sqrt(static_cast<double>(p.d)));
+      return {0.22 * std::max(1.0, score / 26.5), -1, 0.25 * score / heat(p)};
+    }
+    case Distribution::wide: {
+      // One scale for rows 2^30 apart flushes whole heads. Of any recipe: a row that sees only tiny
+      // values in a block of large ones loses them.
+      const bool tensor = p.recipe.q == Granularity::tensor || p.recipe.k == Granularity::tensor ||
+                          p.recipe.v == Granularity::tensor;
+      return {tensor ? 1.0 : 0.12, -1, 0.8};
+    }
+  }
+  return {};
+}
+
+// Operands that are FP8 for both engines: what is left is the rounding of P, 2.6 % where a row has
+// many weights and 0 where it has one.
+Bounds stored_bounds(const Problem& p) {
+  Bounds bounds{0, 0.06, 0.9, 0};
+  if (p.softmax == SoftmaxPath::direct) {
+    bounds.lse = 0.1;  // sums of rounded weights
+  } else if (p.acc == Accumulator::hopper) {
+    bounds.lse = 0.12 * heat(p);  // scores of a sink lose 2^-13 of themselves
+  } else {
+    bounds.lse = 2e-4;
+  }
+  // A weight too small for E4M3 may belong to a value 2^40 times those of the others.
+  if (p.dist == Distribution::wide) bounds.row_cosine = -1;
+  const double keys_per_row =
+      static_cast<double>(visible_pairs(p)) / static_cast<double>(p.b * p.sq);
+  const bool spread = p.dist == Distribution::normal || p.dist == Distribution::uniform;
+  if (spread && keys_per_row >= 16 && heat(p) == 1) bounds.low = 0.005;
+  return bounds;
+}
+
+}  // namespace
+
+Bounds reference_bounds(const Problem& p) {
+  if (is_fp8(p.in)) return stored_bounds(p);
+  const Entry entry = entry_of(p);
+  const double hot = heat(p);
+  // Errors of scores grow with the scale, those of V and P do not. The low bound is well above what
+  // rounding the output to BF16 costs, 0.17 %.
+  Bounds bounds{0.012, entry.high * (1 + 0.25 * (hot - 1)), entry.row_cosine, entry.lse * hot};
+  // Few numbers may all happen to be near the grid.
+  if (p.b * p.hkv * p.sk * p.dv < 1024) bounds.low = 0.004;
+  // Few rows do not average out: one that a rounded score tips over may carry the whole norm.
+  const std::int64_t rows = p.b * p.hq * p.sq;
+  if (rows < 256) bounds.high *= 2;
+  // Where every row falls into the sink, all of the output is a thousandth of what leaks into it.
+  if (rows < 32 && p.dist == Distribution::sink) bounds.high = 3;
+  if (p.recipe.kv_format == DType::f8_e5m2) {
+    bounds.low *= kE5m2Factor;
+    bounds.high *= kE5m2Factor;
+    bounds.lse *= kE5m2Factor;
+    if (bounds.row_cosine > 0) bounds.row_cosine -= 0.1;
+  }
+  return bounds;
+}
+
+}  // namespace octavo::workload

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# One visit to a machine with a Hopper GPU: GPU tests, benchmarks, and compute-sanitizer when asked.
+#
+#   tools/gpu_check.sh OUT [STAGE..]     stages: info tests quantize verify sanitize   (default: all but sanitize)
+#
+# Runs the binaries of build/cuda (BUILD=.. for another folder), which may have been built elsewhere:
+# shared libraries they need are looked for in $BUILD/lib too. Logs and JSON go into the folder OUT; each
+# stage has its own time limit, so that one that hangs costs no other its result. Ends with a table.
+set -u
+out=${1:?usage: tools/gpu_check.sh OUT [STAGE..]}
+shift
+[ $# -gt 0 ] && stages=("$@") || stages=(info tests quantize verify)
+cd "$(dirname "$0")/.."
+build=${BUILD:-build/cuda}
+octavo=$build/cli/octavo
+export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+mkdir -p "$out"
+summary=()
+failed=0
+
+# stage NAME SECONDS COMMAND..: runs it into OUT/NAME.log and notes how it went.
+stage() {
+  local name=$1 limit=$2 start=$SECONDS rc
+  shift 2
+  timeout -k 10 "$limit" "$@" >"$out/$name.log" 2>&1
+  rc=$?
+  [ $rc -eq 0 ] || { failed=1; tail -n 25 "$out/$name.log"; }
+  summary+=("$(printf '%-22s rc %-4s %4s s  %s' "$name" $rc $((SECONDS - start)) "$(tail -n 1 "$out/$name.log" | cut -c1-90)")")
+}
+
+run_info() {
+  stage info 60 bash -c "$octavo info; nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,power.limit,temperature.gpu --format=csv"
+}
+
+run_tests() {
+  for test in "$build"/tests/*_gpu_test; do
+    stage "$(basename "$test")" 300 "$test" --gtest_brief=1
+  done
+}
+
+# While it runs, the SM clock is sampled: rates mean little without it.
+run_quantize() {
+  nvidia-smi --query-gpu=clocks.sm,power.draw --format=csv,noheader -lms 200 >"$out/quantize_clocks.csv" 2>/dev/null &
+  local sampler=$!
+  stage bench_quantize 120 "$octavo" bench quantize --reps 20 --json "$out/quantize.json"
+  stage bench_quantize_rope 120 "$octavo" bench quantize --rope half --reps 20 --json "$out/quantize_rope.json"
+  kill $sampler 2>/dev/null
+  cat "$out/bench_quantize.log" "$out/bench_quantize_rope.log"
+}
+
+run_verify() {
+  stage quantize_file 60 bash -c "set -e
+    $octavo quantize examples/data/smollm2-135m.safetensors -o $out/sm90.safetensors --engine sm90
+    $octavo quantize examples/data/smollm2-135m.safetensors -o $out/emulate.safetensors --engine emulate
+    cmp $out/sm90.safetensors $out/emulate.safetensors && echo 'quantize: the GPU file equals the CPU file'"
+  rm -f "$out"/sm90.safetensors "$out"/emulate.safetensors
+}
+
+run_sanitize() {
+  for test in "$build"/tests/*_gpu_test; do
+    for tool in memcheck racecheck; do
+      stage "${tool}_$(basename "$test")" 400 compute-sanitizer --tool "$tool" --error-exitcode 9 "$test" \
+        --gtest_brief=1 --gtest_filter="*Smoke*"
+    done
+  done
+}
+
+for name in "${stages[@]}"; do "run_$name"; done
+printf '%s\n' "${summary[@]}" | tee "$out/summary.txt"
+exit $failed
