@@ -7,8 +7,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "bench_quantize.h"
 #include "call_flags.h"
 #include "command.h"
+#include "octavo/error.h"
 #include "octavo/version.h"
 #include "output.h"
 #include "progress.h"
@@ -24,8 +26,12 @@ Time from 16-bit (or in=f8) operands to the output: median of the repetitions, a
 up. Operations: 2 (d + dv) for every (query, key) pair that the mask leaves; 4 b h sq sk d without
 mask. Peak memory is that of the process so far. Without PROBLEM: s4096, with both accumulators.
 
+octavo bench quantize PROBLEM.. times the GPU quantiser instead: a call's time from memory and from
+L2, by graph replay, and its bytes a second beside those of a device-to-device copy.
+
 Examples:
   octavo bench
+  octavo bench quantize "s16384 h16" --rope half
   octavo bench "s2048 h4 d64 causal" --reps 9
   octavo bench "s4096 acc=fp32" --threads 1 --json -)";
 
@@ -33,6 +39,7 @@ struct Options {
   std::vector<std::string> problems;
   std::optional<std::string> json;
   int reps = 5;
+  std::string rope = "none";  // bench quantize only
   EngineFlags engine;
 };
 
@@ -100,7 +107,29 @@ std::string to_json(const std::vector<Timing>& timings, const Options& options) 
   return nlohmann::ordered_json{{"octavo", version()}, {"results", results}}.dump(2) + "\n";
 }
 
+/// `octavo bench quantize ..`
+int bench_quantiser(const Options& options) {
+  if (options.rope != "none" && options.rope != "half" && options.rope != "interleaved") {
+    throw Error(ErrorCode::invalid_argument,
+                "--rope is '" + options.rope + "'; must be none, half or interleaved");
+  }
+  std::vector<workload::Problem> problems;
+  for (std::size_t i = 1; i < options.problems.size(); ++i) {
+    problems.push_back(workload::parse_problem(options.problems[i]));
+  }
+  if (problems.empty()) {
+    for (const char* line : {"s16384 h16", "b4 s4096 h32 d64", "s1024 h16"}) {
+      problems.push_back(workload::parse_problem(line));
+    }
+  }
+  return bench_quantize(problems, options.rope == "none" ? "" : options.rope, options.reps,
+                        options.json);
+}
+
 int bench(const Options& options) {
+  if (!options.problems.empty() && options.problems[0] == "quantize") {
+    return bench_quantiser(options);
+  }
   std::vector<workload::Problem> problems;
   for (const std::string& line : options.problems) {
     problems.push_back(workload::parse_problem(line));
@@ -129,6 +158,8 @@ void set_up_bench(Command& command) {
   auto options = std::make_shared<Options>();
   command.positional("PROBLEM", options->problems, "Problems, each in quotes");
   command.option("--reps", "N", options->reps, 1, 10'000, "Timed repetitions");
+  command.option("--rope", "none|half|interleaved", options->rope,
+                 "bench quantize: with a rotary position embedding");
   command.option("--json", "FILE|-", options->json,
                  "Write the figures as JSON; -: to stdout, no table");
   options->engine.add_to(command);

@@ -151,7 +151,7 @@ int print_verdicts(const std::string& line) {
   std::string runs;
   for (const EngineVerdict& v : verdicts) {
     if (v.accepts && runs.empty()) runs = v.name;
-    table.add({v.name, v.accepts ? "accepts" : "declines", v.accepts ? "" : v.reason});
+    table.add({v.name, v.accepts ? "accepts" : "declines", v.reason});
   }
   table.print(std::cout);
   std::cout << (runs.empty() ? "No engine would run." : "\"auto\" runs " + runs + ".") << "\n";

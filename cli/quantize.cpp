@@ -28,7 +28,7 @@ Examples:
   octavo quantize qkv.safetensors -o qkv8.safetensors --recipe strict_causal)";
 
 struct Options {
-  std::string input, output, recipe = "default";
+  std::string input, output, recipe = "default", engine = "auto";
   int threads = 0;
   CallFlags call;
 };
@@ -62,6 +62,7 @@ int quantize_file(const Options& options) {
   QuantizeParams params;
   params.recipe = parse_recipe(options.recipe);
   params.key_lengths = call.key_lengths;
+  params.engine = options.engine;
   params.threads = options.threads;
 
   io::SafetensorsWriter writer;
@@ -86,7 +87,7 @@ int quantize_file(const Options& options) {
   progress.hide();
   remark("quantized " + std::to_string(prefixes.size()) +
          (prefixes.size() == 1 ? " group" : " groups") + " by recipe " +
-         recipe_name(params.recipe));
+         recipe_name(params.recipe) + " on " + (options.engine == "sm90" ? "sm90" : "emulate"));
   return kOk;
 }
 
@@ -100,6 +101,8 @@ void set_up_quantize(Command& command) {
                  "per_tensor, per_head, block, default or strict_causal; +rotate, +smooth, +e5m2 "
                  "behind it");
   options->call.add_to(command);
+  command.option("--engine", "NAME", options->engine,
+                 "auto, emulate or sm90 (the GPU; the same bits)");
   add_threads_flag(command, options->threads);
   command.on_run([options] { return quantize_file(*options); });
   command.footer(kFooter);

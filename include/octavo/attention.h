@@ -56,8 +56,8 @@ struct AttentionParams {
   /// Q K^T (QuantizedQkv::score_shift).
   TensorView score_shift;
 
-  std::optional<Rope> rope;       ///< of Q and K in 16 or 32 bits, before all else
-  std::optional<float> sm_scale;  ///< default 1 / sqrt(d); must be positive and finite
+  std::optional<Rope> rope;        ///< of Q and K in 16 or 32 bits, before all else
+  std::optional<double> sm_scale;  ///< default 1 / sqrt(d); must be positive and finite
   MaskSpec mask;
   float softcap = 0;  ///< 0: off; else scores become softcap tanh(score/softcap)
   std::vector<std::int64_t> key_lengths;  ///< valid keys of each batch entry; empty: all sk

@@ -11,6 +11,7 @@ namespace octavo {
 
 struct Engine {
   const char* name;
+  const char* description;                                  // what runs where it accepts
   std::string (*why_unsupported)(const AttentionProblem&);  // empty: accepts
   AttentionStats (*run)(const AttentionProblem&);
 };

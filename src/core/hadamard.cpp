@@ -3,23 +3,29 @@
 
 namespace octavo {
 
-void rotate_row(float* x, int padded_d, const SignBits& signs) {
-  for (int c = 0; c < padded_d; ++c) x[c] = signs.negative(c) ? -x[c] : x[c];
-  const int n = hadamard_size(padded_d);
-  for (int block = 0; block < padded_d; block += n) {
-    float* y = x + block;
-    for (int h = 1; h < n; h *= 2) {
-      for (int i = 0; i < n; i += 2 * h) {
-        for (int j = i; j < i + h; ++j) {
-          const float a = y[j], b = y[j + h];
-          y[j] = a + b;
-          y[j + h] = a - b;
-        }
-      }
+namespace {
+
+/// One stage on a block of n channels.
+void butterflies(float* y, int n, int distance) {
+  for (int i = 0; i < n; i += 2 * distance) {
+    for (int j = i; j < i + distance; ++j) {
+      const float a = y[j], b = y[j + distance];
+      y[j] = a + b;
+      y[j + distance] = a - b;
     }
   }
+}
+
+}  // namespace
+
+void rotate_row(float* x, int padded_d, const SignBits& signs) {
+  const int n = hadamard_size(padded_d);
   const float norm = hadamard_norm(n);
-  for (int c = 0; c < padded_d; ++c) x[c] *= norm;
+  for (int c = 0; c < padded_d; ++c) x[c] *= signs.negative(c) ? -norm : norm;
+  for (int block = 0; block < padded_d; block += n) {
+    for (int distance = 8; distance < n; distance *= 2) butterflies(x + block, n, distance);
+    for (int distance = 1; distance < 8; distance *= 2) butterflies(x + block, n, distance);
+  }
 }
 
 }  // namespace octavo

@@ -7,8 +7,9 @@
 // ("incoherent processing": Chee et al. 2023, QuIP; Shah et al. 2024, FlashAttention-3,
 // section 3.3).
 //
-// Bits are part of the format: signs as below; stages in order of growing distance h = 1, 2, 4, ..;
-// each stage (a, b) <- (a + b, a - b) in FP32; one FP32 product with 1/sqrt(n) at the end.
+// Bits are part of the format: each channel times its sign / sqrt(n), one FP32 product; then stages
+// (a, b) <- (a + b, a - b) in FP32 at distances 8, 16, .., n / 2 and then 1, 2, 4. (That order is
+// the GPU's: the far distances between registers of one thread, the near ones of another.)
 #pragma once
 
 #include <bit>

@@ -18,7 +18,7 @@ namespace octavo {
 inline constexpr int kQuantBlockQ = 64;    // rows; one warpgroup's share of a query tile
 inline constexpr int kQuantBlockKv = 128;  // rows; one key tile
 
-inline constexpr float kMinAmax = 0x1p-117f;  // 448 / 2^-117 < 2^126: scale stays finite
+inline constexpr float kMinAmax = 0x1p-110f;  // 57344 / 2^-110 < 2^126: scale stays finite
 
 constexpr float max_magnitude(DType format) {
   return format == DType::f8_e5m2 ? kE5m2Max : kE4m3Max;

@@ -325,7 +325,7 @@ void check_outputs(const Judge& judge, const AttentionParams& params, const Dims
 void check_scalars(const Judge& judge, const AttentionParams& params) {
   if (params.sm_scale) {
     judge.require(std::isfinite(*params.sm_scale) && *params.sm_scale > 0, "sm_scale",
-                  text(double{*params.sm_scale}), "be positive and finite");
+                  text(*params.sm_scale), "be positive and finite");
   }
   judge.require(std::isfinite(params.softcap) && params.softcap >= 0, "softcap",
                 text(double{params.softcap}), "be 0 (off) or positive and finite");
@@ -360,8 +360,8 @@ AttentionProblem validate(const AttentionParams& params) {
   problem.out = params.out;
   problem.lse = params.lse;
   problem.score_shift = params.score_shift;
-  problem.sm_scale = params.sm_scale ? static_cast<double>(*params.sm_scale)
-                                     : 1.0 / std::sqrt(static_cast<double>(problem.dims.d));
+  problem.sm_scale =
+      params.sm_scale ? *params.sm_scale : 1.0 / std::sqrt(static_cast<double>(problem.dims.d));
   problem.softcap = params.softcap;
   problem.mask = params.mask;
   problem.softmax = params.softmax;

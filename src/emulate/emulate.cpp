@@ -146,6 +146,6 @@ AttentionStats run(const AttentionProblem& problem) { return Run(problem)(); }
 
 }  // namespace
 
-const Engine kEngine{"emulate", why_unsupported, run};
+const Engine kEngine{"emulate", "the GPU data path on the CPU", why_unsupported, run};
 
 }  // namespace octavo::emulate

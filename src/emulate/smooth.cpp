@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulate/smooth.h"
 
-#include <array>
-#include <bit>
 #include <cmath>
 
 #include "core/key_mean.h"
@@ -51,19 +49,9 @@ std::vector<float> key_mean(const RowSource& k, std::int64_t b, std::int64_t h, 
 }
 
 float dot_mean(const float* x, const float* mean, int padded_d) {
-  constexpr int kGroup = 8;
-  std::array<float, 32> partial{};
-  const int groups = padded_d / kGroup;
-  for (int g = 0; g < groups; ++g) {
-    float sum = 0;
-    for (int c = g * kGroup; c < (g + 1) * kGroup; ++c) sum = std::fma(x[c], mean[c], sum);
-    partial[static_cast<std::size_t>(g)] = sum;
-  }
-  const auto width = std::bit_ceil(static_cast<unsigned>(groups));
-  for (unsigned distance = 1; distance < width; distance *= 2) {
-    for (unsigned i = 0; i < width; i += 2 * distance) partial[i] += partial[i + distance];
-  }
-  return partial[0];
+  float sum[4] = {};
+  for (int c = 0; c < padded_d; ++c) sum[c / 2 % 4] = std::fma(x[c], mean[c], sum[c / 2 % 4]);
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 }  // namespace octavo::emulate

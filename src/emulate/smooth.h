@@ -18,8 +18,7 @@ namespace octavo::emulate {
 /// Mean over the first `rows` keys of (b, h): k.padded_d() channels.
 std::vector<float> key_mean(const RowSource& k, std::int64_t b, std::int64_t h, std::int64_t rows);
 
-/// x . mean over padded_d channels: groups of 8 channels by fused multiply-adds in order, then the
-/// groups (zeros up to a power of two) pairwise at distances 1, 2, 4, ..
+/// x . mean over padded_d channels.
 float dot_mean(const float* x, const float* mean, int padded_d);
 
 }  // namespace octavo::emulate

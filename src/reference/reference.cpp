@@ -128,6 +128,6 @@ AttentionStats run(const AttentionProblem& p) {
 
 }  // namespace
 
-const Engine kEngine{"reference", why_unsupported, run};
+const Engine kEngine{"reference", "double precision on the CPU, no FP8", why_unsupported, run};
 
 }  // namespace octavo::reference

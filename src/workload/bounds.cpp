@@ -22,6 +22,10 @@ double heat(const Problem& p) {
   return p.scale ? std::max(1.0, *p.scale * std::sqrt(static_cast<double>(p.d))) : 1.0;
 }
 
+double keys_per_row(const Problem& p) {
+  return static_cast<double>(visible_pairs(p)) / static_cast<double>(p.b * p.sq);
+}
+
 Entry entry_of(const Problem& p) {
   switch (p.dist) {
     case Distribution::normal: return {0.10, 0.85, 0.3};
@@ -62,10 +66,8 @@ Bounds stored_bounds(const Problem& p) {
   }
   // A weight too small for E4M3 may belong to a value 2^40 times those of the others.
   if (p.dist == Distribution::wide) bounds.row_cosine = -1;
-  const double keys_per_row =
-      static_cast<double>(visible_pairs(p)) / static_cast<double>(p.b * p.sq);
   const bool spread = p.dist == Distribution::normal || p.dist == Distribution::uniform;
-  if (spread && keys_per_row >= 16 && heat(p) == 1) bounds.low = 0.005;
+  if (spread && keys_per_row(p) >= 16 && heat(p) == 1) bounds.low = 0.005;
   return bounds;
 }
 
@@ -84,7 +86,7 @@ Bounds reference_bounds(const Problem& p) {
   const std::int64_t rows = p.b * p.hq * p.sq;
   if (rows < 256) bounds.high *= 2;
   // Where every row falls into the sink, all of the output is a thousandth of what leaks into it.
-  if (rows < 32 && p.dist == Distribution::sink) bounds.high = 3;
+  if (p.dist == Distribution::sink && (rows < 32 || keys_per_row(p) < 4)) bounds.high = 3;
   if (p.recipe.kv_format == DType::f8_e5m2) {
     bounds.low *= kE5m2Factor;
     bounds.high *= kE5m2Factor;

@@ -210,6 +210,11 @@ std::vector<Refusal> value_refusals() {
          c.params.recipe->kv_format = DType::bf16;
        },
        "recipe.kv_format is bf16; must be f8_e4m3 or f8_e5m2"},
+  };
+}
+
+std::vector<Refusal> choice_refusals() {
+  return {
       {"DescaleOf16Bits",
        [](Call& c) {
          c.x.q_descale = Tensor(DType::f32, {1});
@@ -298,6 +303,7 @@ const auto kByName = [](const auto& info) { return std::string(info.param.name);
 INSTANTIATE_TEST_SUITE_P(Views, RefusedCall, testing::ValuesIn(view_refusals()), kByName);
 INSTANTIATE_TEST_SUITE_P(Shapes, RefusedCall, testing::ValuesIn(shape_refusals()), kByName);
 INSTANTIATE_TEST_SUITE_P(Values, RefusedCall, testing::ValuesIn(value_refusals()), kByName);
+INSTANTIATE_TEST_SUITE_P(Choices, RefusedCall, testing::ValuesIn(choice_refusals()), kByName);
 INSTANTIATE_TEST_SUITE_P(Fp8, RefusedFp8Call, testing::ValuesIn(fp8_refusals()), kByName);
 
 }  // namespace

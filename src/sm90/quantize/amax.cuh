@@ -35,19 +35,23 @@ __device__ float lanes_max(float a) {
   return a;
 }
 
-/// Largest of a value over the thread block. `storage` holds one float a warp.
-template <int kD>
-__device__ float block_max(float a, float* storage) {
+__device__ inline float largest(const float (&a)[kRowsPerThread]) {
+  float most = 0;
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) most = fmaxf(most, a[i]);
+  return most;
+}
+
+/// Largest of a value over warps [first, first + count). `storage` holds one float a warp of the
+/// thread block, all of whose threads call.
+__device__ inline float warps_max(float a, float* storage, int first, int count) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) {
     a = fmaxf(a, __shfl_xor_sync(0xffffffffu, a, distance));
   }
   if (threadIdx.x % 32 == 0) storage[threadIdx.x / 32] = a;
   __syncthreads();
-  a = 0;
-#pragma unroll
-  for (int w = 0; w < TileShape<kD>::kThreads / 32; ++w) a = fmaxf(a, storage[w]);
-  __syncthreads();
+  for (int w = first; w < first + count; ++w) a = fmaxf(a, storage[w]);
   return a;
 }
 

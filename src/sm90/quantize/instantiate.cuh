@@ -16,6 +16,7 @@ QuantizeKernels kernels_of() {
           reinterpret_cast<const void*>(&amax_kernel<kD, kBytes, Embedding>),
           reinterpret_cast<const void*>(&key_mean_kernel<kD, kBytes, Embedding>),
           reinterpret_cast<const void*>(&repack_kernel<kD>),
+          shared_bytes<kD, kBytes>(),
           &Embedding::shared_bytes};
 }
 

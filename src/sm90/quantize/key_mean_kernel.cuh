@@ -13,11 +13,11 @@ template <int kD, int kBytes, typename Embedding>
 __device__ void add_tile(const QuantizeArgs& args, int b, int head, int first, int end,
                          const Embedding& embedding, const Place<kD>& at, float (&sum)[kChannels]) {
   Tile tile;
-  load_tile<kBytes>(args.k, b, head, first, end, at.channel, at.rows(), tile);
+  load_tile<kBytes>(args.k, b, head, first, end, at.channel, at.mean_rows(), tile);
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
-    embedding.embed(at, at.rows().base + RowOrder::delta(i), tile.x[i]);
-    if (first + at.rows().base + RowOrder::delta(i) >= end) continue;
+    embedding.embed(at, at.mean_rows().base + MeanOrder::delta(i), tile.x[i]);
+    if (first + at.mean_rows().base + MeanOrder::delta(i) >= end) continue;
 #pragma unroll
     for (int j = 0; j < kChannels; ++j) {
       const float x = tile.x[i][j];
@@ -40,7 +40,8 @@ __global__ void __launch_bounds__(TileShape<kD>::kThreads, TileShape<kD>::kMinBl
   if (begin >= keys) return;
 
   const Place<kD> at;
-  Embedding embedding(args.rope);
+  extern __shared__ __align__(16) char angles[];
+  Embedding embedding(args.rope, angles);
   float sum[kChannels] = {};
   for (int first = begin; first < end; first += kTileRows) {
     embedding.stage(args.rope.k_offset + first, end - first);

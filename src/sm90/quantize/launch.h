@@ -15,6 +15,7 @@ struct QuantizeKernels {
   const void* amax;
   const void* key_mean;
   const void* repack;
+  std::size_t shared_bytes;  // dynamic, of quantize and amax; all add those of the embedding
   std::size_t (*rope_shared_bytes)(const RopeArgs&);
 };
 

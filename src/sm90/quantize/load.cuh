@@ -5,6 +5,9 @@
 
 #include <cuda_fp16.h>
 
+#include <type_traits>
+
+#include "sm90/ptx/cp_async.cuh"
 #include "sm90/quantize/row_tile.cuh"
 
 namespace octavo::sm90 {
@@ -86,6 +89,51 @@ __device__ void load_tile(const OperandArgs& operand, int b, int h, int first, i
   }
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) unpack<kBytes>(chunk[i], operand.dtype, tile.x[i]);
+}
+
+/// Rows of Q or K as they lie in memory. The padding moves the rows that a warp reads together to
+/// banks of their own.
+template <int kD, int kBytes>
+struct RawRows {
+  static constexpr int kUnits = kD * kBytes / 16;
+  static constexpr int kPitch = kD * kBytes + 8 * kBytes;
+  alignas(16) char row[kTileRows][kPitch];
+};
+
+/// Starts copying this warp's rows; zeros from `valid` on and from channel d on.
+template <int kD, int kBytes>
+__device__ void copy_warp_rows(const OperandArgs& operand, int b, int h, int first, int valid,
+                               int warp, RawRows<kD, kBytes>& raw) {
+  using Order = WarpOrder<kD>;
+  constexpr int kUnits = RawRows<kD, kBytes>::kUnits;
+  constexpr int kElements = 16 / kBytes;  // of a unit
+  const auto* base =
+      static_cast<const char*>(operand.x) + (b * operand.stride_b + h * operand.stride_h) * kBytes;
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < Order::kWarpRows * kUnits; i += 32) {
+    const int row = warp * Order::kWarpRows + i / kUnits, unit = i % kUnits;
+    const bool inside = first + row < valid && unit * kElements < operand.d;
+    const char* from = base + (first + row) * operand.stride_s * kBytes + unit * 16;
+    char* to = raw.row[row] + unit * 16;
+    if (operand.wide_loads) {
+      ptx::cp_async_16(to, inside ? from : base, inside);
+    } else {
+      using Element = std::conditional_t<kBytes == 2, std::uint16_t, std::uint32_t>;
+#pragma unroll
+      for (int j = 0; j < kElements; ++j) {
+        reinterpret_cast<Element*>(to)[j] =
+            inside ? reinterpret_cast<const Element*>(from)[j] : Element{0};
+      }
+    }
+  }
+}
+
+/// Two neighbouring channels from shared memory.
+template <int kBytes>
+__device__ float2 load_pair(const char* raw, bool is_bf16) {
+  if constexpr (kBytes == 4) return *reinterpret_cast<const float2*>(raw);
+  const std::uint32_t word = *reinterpret_cast<const std::uint32_t*>(raw);
+  if (is_bf16) return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u)};
+  return {half_bits_to_float(word & 0xffffu), half_bits_to_float(word >> 16)};
 }
 
 }  // namespace octavo::sm90

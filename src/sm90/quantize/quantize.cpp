@@ -173,7 +173,8 @@ int cluster_size(const QuantizeArgs& args) {
 }
 
 void launch(const void* kernel, const QuantizeKernels& kernels, std::int64_t blocks,
-            const QuantizeArgs& args, CudaStream stream, const char* what) {
+            std::size_t shared_bytes, const QuantizeArgs& args, CudaStream stream,
+            const char* what) {
   if (blocks == 0) return;
   if (blocks > std::int64_t{0x7fffffff}) {
     refuse("the call has " + std::to_string(blocks) +
@@ -182,7 +183,7 @@ void launch(const void* kernel, const QuantizeKernels& kernels, std::int64_t blo
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(static_cast<unsigned>(kernels.threads));
-  config.dynamicSmemBytes = kernels.rope_shared_bytes(args.rope);
+  config.dynamicSmemBytes = shared_bytes + kernels.rope_shared_bytes(args.rope);
   config.stream = stream;
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
@@ -206,8 +207,9 @@ std::int64_t tiles(const OperandArgs& operand, int b) {
 /// Amax (where a scale spans a head or the tensor) and the cast, of the operands that `args` names.
 void launch_cast(const QuantizeKernels& kernels, const QuantizeArgs& args, CudaStream stream) {
   const std::int64_t blocks = tiles(args.q, args.b) + tiles(args.k, args.b) + tiles(args.v, args.b);
-  if (args.q.amax != nullptr) launch(kernels.amax, kernels, blocks, args, stream, "amax kernel");
-  launch(kernels.quantize, kernels, blocks, args, stream, "quantize kernel");
+  if (args.q.amax != nullptr)
+    launch(kernels.amax, kernels, blocks, kernels.shared_bytes, args, stream, "amax kernel");
+  launch(kernels.quantize, kernels, blocks, kernels.shared_bytes, args, stream, "quantize kernel");
 }
 
 void launch_all(const QuantizeArgs& args, std::int64_t d, std::int64_t dv, std::size_t bytes_qk,
@@ -216,7 +218,7 @@ void launch_all(const QuantizeArgs& args, std::int64_t d, std::int64_t dv, std::
   const QuantizeKernels kernels = kernels_for(d, bytes_qk, rope);
   if (args.mean_chunks != nullptr && args.k.x != nullptr) {
     const std::int64_t blocks = std::int64_t{args.k.heads} * args.b * kMeanChunks;
-    launch(kernels.key_mean, kernels, blocks, args, stream, "key mean kernel");
+    launch(kernels.key_mean, kernels, blocks, 0, args, stream, "key mean kernel");
   }
   if (d == dv && bytes_qk == bytes_v) return launch_cast(kernels, args, stream);
   QuantizeArgs qk = args, v = args;

@@ -9,15 +9,19 @@
 
 #include <cooperative_groups.h>
 
-#include "sm90/quantize/load.cuh"
+#include "sm90/quantize/rotate.cuh"
 
 namespace octavo::sm90 {
 
 struct NoRope {
   static constexpr bool kTurns = false;
   static std::size_t shared_bytes(const RopeArgs&) { return 0; }
-  __device__ explicit NoRope(const RopeArgs&) {}
+  __device__ NoRope(const RopeArgs&, void*) {}
   __device__ void stage(std::int64_t, int) {}
+  template <int kBytes>
+  __device__ float2 pair(const char* raw, int channel, bool is_bf16, int) const {
+    return load_pair<kBytes>(raw + channel * kBytes, is_bf16);
+  }
   template <int kD>
   __device__ void embed(const Place<kD>&, int, float (&)[kChannels]) const {}
 };
@@ -36,11 +40,11 @@ class WithRope {
     return static_cast<std::size_t>(2 * kTileRows * rope.half) * sizeof(float);
   }
 
-  __device__ explicit WithRope(const RopeArgs& rope) : rope_(rope) {
-    extern __shared__ __align__(16) float shared_angles[];
-    cos_ = shared_angles;
-    sin_ = shared_angles + kTileRows * rope.half;
-  }
+  /// `angles`: shared_bytes() of shared memory.
+  __device__ WithRope(const RopeArgs& rope, void* angles)
+      : rope_(rope),
+        cos_(static_cast<float*>(angles)),
+        sin_(static_cast<float*>(angles) + kTileRows * rope.half) {}
 
   /// Angles of positions [first, first + 128), the last one repeated from `count` on. All threads
   /// of the cluster call with the same arguments; synchronises it.
@@ -61,6 +65,26 @@ class WithRope {
       }
     }
     cluster.sync();
+  }
+
+  /// Channels `channel` and `channel` + 1 of row `row` of the tile, turned. raw: the row.
+  template <int kBytes>
+  __device__ float2 pair(const char* raw, int channel, bool is_bf16, int row) const {
+    float2 x = load_pair<kBytes>(raw + channel * kBytes, is_bf16);
+    if (channel >= 2 * rope_.half) return x;
+    const float* cos = cos_ + row * rope_.half;
+    const float* sin = sin_ + row * rope_.half;
+    if (rope_.interleaved) {
+      turn(x.x, x.y, cos[channel / 2], sin[channel / 2]);
+      return x;
+    }
+    const bool lower = channel < rope_.half;
+    const int at = lower ? channel : channel - rope_.half;
+    const int partner = lower ? channel + rope_.half : at;
+    const float2 other = load_pair<kBytes>(raw + partner * kBytes, is_bf16);
+    const float2 product = {__fmul_rn(other.x, sin[at]), __fmul_rn(other.y, sin[at + 1])};
+    return {fmaf(x.x, cos[at], lower ? -product.x : product.x),
+            fmaf(x.y, cos[at + 1], lower ? -product.y : product.y)};
   }
 
   /// Turns this lane's eight channels of row `row` of the tile. All lanes of a warp call: under
@@ -87,12 +111,16 @@ class WithRope {
   }
 
  private:
+  static __device__ void turn(float& x1, float& x2, float c, float s) {
+    const float y1 = fmaf(x1, c, -__fmul_rn(x2, s));
+    x2 = fmaf(x2, c, __fmul_rn(x1, s));
+    x1 = y1;
+  }
+
   __device__ void embed_interleaved(int at, float (&x)[kChannels]) const {
 #pragma unroll
     for (int j = 0; j < kChannels / 2; ++j) {
-      const float x1 = x[2 * j], x2 = x[2 * j + 1], c = cos_[at + j], s = sin_[at + j];
-      x[2 * j] = fmaf(x1, c, -__fmul_rn(x2, s));
-      x[2 * j + 1] = fmaf(x2, c, __fmul_rn(x1, s));
+      turn(x[2 * j], x[2 * j + 1], cos_[at + j], sin_[at + j]);
     }
   }
 

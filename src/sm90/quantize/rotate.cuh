@@ -1,24 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `rotate`: x <- x D H / sqrt(n) (core/hadamard.h). Distances 1, 2, 4 are within a thread's
-// eight channels, the others between lanes of its row.
+// Stage `rotate`: x <- (x s) H (core/hadamard.h), s = +-1 / sqrt(n), in two halves by way of shared
+// memory, so that every butterfly is between two registers of one thread:
+//
+//   high:  four threads a row, thread l with channels 8 hi + 2 l + {0, 1} for all hi; distances 8,
+//   16,
+//          .., n / 2. The stages before, which work channel by channel or on pairs, happen here
+//          too.
+//   low:   kLanes threads a row, each with eight neighbouring channels; distances 1, 2, 4.
+//
+// A warp does eight rows at a time. Shuffles would take four instructions an element at d 128,
+// shared memory takes less than one.
 #pragma once
 
-#include "sm90/quantize/row_tile.cuh"
+#include "sm90/quantize/load.cuh"
 
 namespace octavo::sm90 {
 
-/// +1 or -1 for each of a thread's channels.
-__device__ inline void load_signs(const SignBits& signs, int channel, float (&sign)[kChannels]) {
-  const auto bits = static_cast<unsigned>(signs.word[channel / 64] >> (channel % 64));
-#pragma unroll
-  for (int j = 0; j < kChannels; ++j) sign[j] = ((bits >> j) & 1u) ? -1.0f : 1.0f;
-}
+inline constexpr int kRowsAtOnce = 8;
+inline constexpr int kThreadsPerRow = 4;  // of the high half
+
+/// Rows of a warp between the halves. The padding moves neighbouring rows by 8 banks.
+template <int kD>
+struct ExchangeRows {
+  alignas(16) float row[kRowsAtOnce][kD + 8];
+};
+
+/// What a pair of channels needs of the call.
+struct alignas(16) PairConstants {
+  float mean[2];
+  float sign[2];  // +-1 / sqrt(n); 1 without rotation
+};
+
+/// The channels of a thread in the high half.
+template <int kD>
+struct Pairs {
+  static constexpr int kCount = kD / kChannels;
+  float x[kCount][2];
+};
 
 template <int kD>
-__device__ void rotate_row(float (&x)[kChannels], const float (&sign)[kChannels], int lane) {
-  constexpr int kN = hadamard_size(kD);
+__device__ void rotate_high(Pairs<kD>& y) {
+  constexpr int kGroup = hadamard_size(kD) / kChannels;  // pairs of a Hadamard block
 #pragma unroll
-  for (int j = 0; j < kChannels; ++j) x[j] *= sign[j];
+  for (int distance = 1; distance < kGroup; distance *= 2) {
+#pragma unroll
+    for (int i = 0; i < Pairs<kD>::kCount; ++i) {
+      if (i & distance) continue;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float a = y.x[i][j], b = y.x[i + distance][j];
+        y.x[i][j] = __fadd_rn(a, b);
+        y.x[i + distance][j] = __fsub_rn(a, b);
+      }
+    }
+  }
+}
+
+__device__ inline void rotate_low(float (&x)[kChannels]) {
 #pragma unroll
   for (int h = 1; h < kChannels; h *= 2) {
 #pragma unroll
@@ -29,18 +67,6 @@ __device__ void rotate_row(float (&x)[kChannels], const float (&sign)[kChannels]
       x[j + h] = __fsub_rn(a, b);
     }
   }
-#pragma unroll
-  for (int distance = 1; distance < kN / kChannels; distance *= 2) {
-    const float own = (lane & distance) ? -1.0f : 1.0f;  // a + b below, a - b above
-#pragma unroll
-    for (int j = 0; j < kChannels; ++j) {
-      const float other = __shfl_xor_sync(0xffffffffu, x[j], distance);
-      x[j] = fmaf(x[j], own, other);
-    }
-  }
-  constexpr float kNorm = hadamard_norm(kN);
-#pragma unroll
-  for (int j = 0; j < kChannels; ++j) x[j] = __fmul_rn(x[j], kNorm);
 }
 
 }  // namespace octavo::sm90

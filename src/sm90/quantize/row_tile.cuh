@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who owns what: a thread block of 16 kLanes threads holds 128 rows of one (batch, head) in FP32
-// registers. Thread (row_lane, lane) owns channels [8 lane, 8 lane + 8) of 8 rows.
+// registers, each thread channels [8 lane, 8 lane + 8) of 8 rows. Which 8, an order says:
 //
-//   rows of Q and K:  i * 16 + row_lane, i = 0..7         (coalesced loads and stores of whole
-//   rows) rows of V:        the keys at positions 4 u + {0..3} of the kernels' key order, u =
-//   row_lane and
-//                     row_lane + 16: four codes that are neighbours in V^T (core/kv_order.h)
+//   WarpOrder   Q and K: a warp has neighbouring rows, so that it loads and rotates them by itself
+//   MeanOrder   K's mean: rows i * 16 + row_lane, the lanes of core/key_mean.h
+//   KeyOrder    V: the keys at positions 4 u + {0..3} of the kernels' key order (core/kv_order.h),
+//               u = row_lane and row_lane + 16: codes that are neighbours in V^T
 #pragma once
 
 #include "core/kv_order.h"
@@ -26,14 +26,22 @@ struct TileShape {
   static constexpr int kMinBlocks = kThreads <= 128 ? 4 : (kThreads <= 256 ? 2 : 1);
 };
 
-/// The rows of a tile that a thread owns: a first one of its own and fixed distances from it, so
-/// that addresses cost no registers.
-struct RowOrder {  // of Q and K
+// An order is a first row of the thread's own and fixed distances from it, so that addresses cost
+// no registers.
+template <int kD>
+struct WarpOrder {
+  static constexpr int kStep = 32 / TileShape<kD>::kLanes;  // rows a warp holds at one index
+  static constexpr int kWarpRows = kRowsPerThread * kStep;
+  int base;
+  static __device__ constexpr int delta(int i) { return i * kStep; }
+};
+
+struct MeanOrder {
   int base;
   static __device__ constexpr int delta(int i) { return i * kRowLanes; }
 };
 
-struct KeyOrder {  // of V
+struct KeyOrder {
   int base;
   static __device__ constexpr int delta(int i) {
     return static_cast<int>(key_at_position(4 * kRowLanes * (i / 4) + i % 4));
@@ -44,10 +52,15 @@ template <int kD>
 struct Place {
   int row_lane = static_cast<int>(threadIdx.x) / TileShape<kD>::kLanes;
   int lane = static_cast<int>(threadIdx.x) % TileShape<kD>::kLanes;
+  int warp = static_cast<int>(threadIdx.x) / 32;
   int channel = lane * kChannels;
   bool active = channel < kD;
 
-  __device__ RowOrder rows() const { return {row_lane}; }
+  __device__ WarpOrder<kD> rows() const {
+    using Order = WarpOrder<kD>;
+    return {warp * Order::kWarpRows + static_cast<int>(threadIdx.x) % 32 / TileShape<kD>::kLanes};
+  }
+  __device__ MeanOrder mean_rows() const { return {row_lane}; }
   __device__ KeyOrder keys() const { return {static_cast<int>(key_at_position(4 * row_lane))}; }
 };
 

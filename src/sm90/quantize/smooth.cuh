@@ -2,7 +2,7 @@
 // Stage `smooth`: K's mean from the sums of its chunks (key_mean_kernel.cuh), and q . mean.
 #pragma once
 
-#include "sm90/quantize/row_tile.cuh"
+#include "sm90/quantize/rotate.cuh"
 
 namespace octavo::sm90 {
 
@@ -49,20 +49,19 @@ __device__ void mean_of(const float* chunks, int keys, const Place<kD>& at,
   __syncthreads();
 }
 
-/// x . mean of one row: this lane's eight channels in order, then lanes pairwise at distances
-/// 1, 2, 4, ..; every lane gets the sum.
+/// x . mean of one row from the pairs of its four threads, by fused multiply-adds in order of
+/// channels, then (0 + 1) + (2 + 3); each of the four gets the sum (core/key_mean.h).
 template <int kD>
-__device__ float dot_mean(const float (&x)[kChannels], const float* mean, const Place<kD>& at) {
+__device__ float dot_mean(const Pairs<kD>& y, const PairConstants* constants, int l) {
   float sum = 0;
-  if (at.active) {
 #pragma unroll
-    for (int j = 0; j < kChannels; ++j) sum = fmaf(x[j], mean[at.channel + j], sum);
+  for (int i = 0; i < Pairs<kD>::kCount; ++i) {
+    const PairConstants& c = constants[i * kThreadsPerRow + l];
+    sum = fmaf(y.x[i][0], c.mean[0], sum);
+    sum = fmaf(y.x[i][1], c.mean[1], sum);
   }
-#pragma unroll
-  for (int distance = 1; distance < TileShape<kD>::kLanes; distance *= 2) {
-    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
-  }
-  return sum;
+  sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
+  return __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
 }
 
 }  // namespace octavo::sm90
