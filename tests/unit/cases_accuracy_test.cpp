@@ -73,7 +73,7 @@ void expect_flat_when_promoted(const std::vector<std::int64_t>& lengths) {
     const auto errors = accumulator_errors(lengths, values, Accumulator::hopper, 1);
     for (std::size_t i = 0; i < errors.size(); ++i) {
       SCOPED_TRACE(testing::Message() << values.name << ", sk " << lengths[i]);
-      EXPECT_LT(errors[i], 0.002);
+      EXPECT_LT(errors[i], 1e-4);  // 0.2 % is what users need; measured 3.5e-5, 11 bits give 3e-4
       EXPECT_LT(errors[i], 1.5 * errors[0] + kRounding) << "grew from that at " << lengths[0];
     }
   }
@@ -120,14 +120,14 @@ TEST(SlowCasesAccuracy, UnpromotedAccumulatorIsOver2PercentWrongAt64kKeysAndGrow
 
 /// Scores of `low` for every key but one, which scores 0 and has a value of 0; all other values are
 /// 1, so that O is the weight of the tail.
-Inputs one_loud_key(std::int64_t sq, std::int64_t sk, std::int64_t loud) {
+Inputs one_loud_key(std::int64_t sq, std::int64_t sk, std::int64_t loud, float others = -7.0f) {
   Inputs x;
   x.q = Tensor(DType::bf16, {1, sq, 1, 128});
   x.k = Tensor(DType::bf16, {1, sk, 1, 128});
   x.v = Tensor(DType::bf16, {1, sk, 1, 128});
   for (std::int64_t i = 0; i < sq; ++i) x.q.set(i * 128, 16.0f);
   for (std::int64_t j = 0; j < sk; ++j) {
-    if (j != loud) x.k.set(j * 128, -7.0f);
+    if (j != loud) x.k.set(j * 128, others);
     for (std::int64_t c = 0; c < 128; ++c) x.v.set(j * 128 + c, j == loud ? 0.0f : 1.0f);
   }
   return x;
@@ -162,6 +162,22 @@ TEST(CasesAccuracy, MaximumThatArrivesLateKeepsTheTail) {
 
 TEST(CasesAccuracy, MaximumAnywhereKeepsTheTail) {
   for (const std::int64_t loud : {0, 1, 127, 128, 200, 383}) expect_tail_kept(384, loud);
+}
+
+/// Weights of 2^-20 of the loud key's are beyond E4M3 beside it. Keys are walked from the last to
+/// the first: tiles after that of an early sink are summed before its maximum is known, and stay.
+TEST(CasesAccuracy, EarlySinkLeavesTheTailOfLaterTilesWhole) {
+  Inputs x = one_loud_key(2, 1024, 5, -10.0f);
+  const float want = reference(x.params()).out.get(0);
+  ASSERT_LT(want, 0.001f);
+  for_each_recipe([&](const Recipe& recipe, SoftmaxPath path) {
+    AttentionParams params = x.params(recipe);
+    params.softmax = path;
+    const float kept = emulate(params).out.get(0) / want;
+    // Folded into P, the loud key's value of 0 takes its weight with it: its own tile stays too.
+    const float whole = recipe.v == Granularity::token ? 1.0f : 896.0f / 1023.0f;
+    EXPECT_NEAR(kept, whole, 0.06f);  // equal weights share one rounding error
+  });
 }
 
 /// Measured 0.044 to 0.084; most where a rotation spreads the large common component of Q and K,

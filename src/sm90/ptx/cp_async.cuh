@@ -10,11 +10,18 @@ namespace octavo::sm90::ptx {
 /// addresses on 16-byte boundaries.
 __device__ inline void cp_async_16(void* dst, const void* src, bool valid) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(dst));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(src), "r"(valid ? 16 : 0)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(src),
+               "r"(valid ? 16 : 0)
                : "memory");
 }
 
-/// Waits for all of this thread's copies.
-__device__ inline void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+/// Closes a group of this thread's copies.
+__device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/// Waits until at most kPending of this thread's groups are under way.
+template <int kPending>
+__device__ inline void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
 
 }  // namespace octavo::sm90::ptx

@@ -54,7 +54,7 @@ struct QuantizeArgs {
   int group = 1;  // query heads that share a kv head
   bool rotate = false;
   SignBits signs{0};
-  float* mean_chunks = nullptr;  // [b, hkv, kMeanChunks, padded d], or null: no smoothing
+  float* mean = nullptr;         // [b, hkv, padded d], or null: no smoothing
   float* score_shift = nullptr;  // [b, hq, sq]
   RopeArgs rope;
   KeyLengths lengths;

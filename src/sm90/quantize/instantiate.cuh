@@ -15,15 +15,17 @@ QuantizeKernels kernels_of() {
           reinterpret_cast<const void*>(&quantize_kernel<kD, kBytes, Embedding>),
           reinterpret_cast<const void*>(&amax_kernel<kD, kBytes, Embedding>),
           reinterpret_cast<const void*>(&key_mean_kernel<kD, kBytes, Embedding>),
+          kMeanCluster,
           reinterpret_cast<const void*>(&repack_kernel<kD>),
-          shared_bytes<kD, kBytes>(),
+          sizeof(Shared<kD, kBytes>),
           &Embedding::shared_bytes};
 }
 
 template <int kD>
 QuantizeKernels quantize_kernels(std::size_t element_bytes, bool rope) {
-  if (element_bytes == 2) return rope ? kernels_of<kD, 2, WithRope>() : kernels_of<kD, 2, NoRope>();
-  return rope ? kernels_of<kD, 4, WithRope>() : kernels_of<kD, 4, NoRope>();
+  if (element_bytes == 2)
+    return rope ? kernels_of<kD, 2, RopeFor<kD>>() : kernels_of<kD, 2, NoRope>();
+  return rope ? kernels_of<kD, 4, RopeFor<kD>>() : kernels_of<kD, 4, NoRope>();
 }
 
 }  // namespace octavo::sm90

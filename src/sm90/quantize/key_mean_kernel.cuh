@@ -1,61 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `smooth`, first half: sums of K over at most 32 chunks of keys of each (batch, kv head), in
-// the order of core/key_mean.h. Elements that are not finite count as 0.
+// Stage `smooth`, first half: K's mean of each (batch, kv head), in the order of core/key_mean.h.
+// Elements that are not finite count as 0. A cluster of eight thread blocks has one head: block r
+// sums chunks r, r + 8, .. and leaves their sums in the shared memory of block 0, which adds them
+// up.
 #pragma once
+
+#include <cooperative_groups.h>
 
 #include "sm90/quantize/rope.cuh"
 #include "sm90/quantize/smooth.cuh"
 
 namespace octavo::sm90 {
 
-/// Adds rows [first, end) of a tile to this thread's running sums.
+/// Adds a tile's rows, those before `end`, to this thread's running sums.
 template <int kD, int kBytes, typename Embedding>
-__device__ void add_tile(const QuantizeArgs& args, int b, int head, int first, int end,
+__device__ void add_tile(const Chunks<kBytes>& chunks, DType dtype, int first, int end,
                          const Embedding& embedding, const Place<kD>& at, float (&sum)[kChannels]) {
-  Tile tile;
-  load_tile<kBytes>(args.k, b, head, first, end, at.channel, at.mean_rows(), tile);
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
-    embedding.embed(at, at.mean_rows().base + MeanOrder::delta(i), tile.x[i]);
-    if (first + at.mean_rows().base + MeanOrder::delta(i) >= end) continue;
+    float x[kChannels];
+    unpack<kBytes>(chunks.row[i], dtype, x);
+    const int row = at.mean_rows().base + MeanOrder::delta(i);
+    embedding.embed(at, row, x);
+    if (first + row >= end) continue;
 #pragma unroll
-    for (int j = 0; j < kChannels; ++j) {
-      const float x = tile.x[i][j];
-      sum[j] = __fadd_rn(sum[j], isfinite(x) ? x : 0.0f);
-    }
+    for (int j = 0; j < kChannels; ++j) sum[j] = __fadd_rn(sum[j], isfinite(x[j]) ? x[j] : 0.0f);
   }
 }
 
+inline constexpr int kMeanCluster = 8;
+static_assert(kMeanChunks % kMeanCluster == 0);
+
 template <int kD, int kBytes, typename Embedding>
-__global__ void __launch_bounds__(TileShape<kD>::kThreads, TileShape<kD>::kMinBlocks)
+__global__ void __launch_bounds__(TileShape<kD>::kThreads, 1)
     key_mean_kernel(const __grid_constant__ QuantizeArgs args) {
+  extern __shared__ __align__(16) char angles[];
   __shared__ float lanes[kRowLanes][kD];
-  const int index = static_cast<int>(blockIdx.x);
-  const int h = index % args.k.heads;
-  const int chunk = index / args.k.heads % static_cast<int>(kMeanChunks);
-  const int b = index / args.k.heads / static_cast<int>(kMeanChunks);
+  __shared__ float chunk_sum[kMeanChunks][kD];
+  const auto cluster = cooperative_groups::this_cluster();
+  const int head = static_cast<int>(blockIdx.x) / kMeanCluster;
+  const int b = head / args.k.heads, h = head % args.k.heads;
   const int keys = valid_rows(args.k, args.lengths, b, false);
   const int chunk_rows = static_cast<int>(mean_chunk_rows(keys));
-  const int begin = chunk * chunk_rows, end = min(begin + chunk_rows, keys);
-  if (begin >= keys) return;
-
   const Place<kD> at;
-  extern __shared__ __align__(16) char angles[];
   Embedding embedding(args.rope, angles);
-  float sum[kChannels] = {};
-  for (int first = begin; first < end; first += kTileRows) {
-    embedding.stage(args.rope.k_offset + first, end - first);
-    add_tile<kD, kBytes>(args, b, h, first, end, embedding, at, sum);
-  }
-  if (at.active) {
+  cluster.sync();  // block 0 must be running before the others write to it
+  for (int chunk = static_cast<int>(cluster.block_rank()); chunk < kMeanChunks;
+       chunk += kMeanCluster) {
+    const int begin = chunk * chunk_rows, end = min(begin + chunk_rows, keys);
+    float sum[kChannels] = {};
+    Chunks<kBytes> tile, next;  // the next tile's rows are on their way while one is added
+    const auto load = [&](int first, Chunks<kBytes>& chunks) {
+      load_chunks<kBytes>(args.k, b, h, first, end, at.channel, at.mean_rows(), chunks);
+    };
+    load(begin, tile);
+    for (int first = begin; first < end; first += kTileRows) {
+      load(first + kTileRows, next);
+      embedding.stage(args.rope.k_offset + first, end - first);
+      add_tile<kD, kBytes>(tile, args.k.dtype, first, end, embedding, at, sum);
+      tile = next;
+    }
+    if (at.active) {
 #pragma unroll
-    for (int j = 0; j < kChannels; ++j) lanes[at.row_lane][at.channel + j] = sum[j];
+      for (int j = 0; j < kChannels; ++j) lanes[at.row_lane][at.channel + j] = sum[j];
+    }
+    __syncthreads();
+    for (int c = static_cast<int>(threadIdx.x); c < kD; c += TileShape<kD>::kThreads) {
+      *cluster.map_shared_rank(&chunk_sum[chunk][c], 0) = lane_tree<kD>(lanes, c);
+    }
+    __syncthreads();
   }
-  __syncthreads();
-  float* out = args.mean_chunks +
-               ((static_cast<std::int64_t>(b) * args.k.heads + h) * kMeanChunks + chunk) * kD;
+  cluster.sync();
+  if (cluster.block_rank() != 0) return;
   for (int c = static_cast<int>(threadIdx.x); c < kD; c += TileShape<kD>::kThreads) {
-    out[c] = lane_tree<kD>(lanes, c);
+    // Lane i has chunks i and i + 16; empty chunks are 0.
+    for (int i = 0; i < kRowLanes; ++i)
+      lanes[i][c] = __fadd_rn(chunk_sum[i][c], chunk_sum[i + kRowLanes][c]);
+    const float sum = lane_tree<kD>(lanes, c);
+    args.mean[static_cast<std::int64_t>(head) * kD + c] =
+        keys == 0 ? 0.0f : __fdiv_rn(sum, static_cast<float>(keys));
   }
 }
 

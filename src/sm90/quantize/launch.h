@@ -14,8 +14,9 @@ struct QuantizeKernels {
   const void* quantize;
   const void* amax;
   const void* key_mean;
+  int mean_cluster;  // thread blocks a head of key_mean
   const void* repack;
-  std::size_t shared_bytes;  // dynamic, of quantize and amax; all add those of the embedding
+  std::size_t shared_bytes;  // dynamic, of quantize and amax; all three add the embedding's
   std::size_t (*rope_shared_bytes)(const RopeArgs&);
 };
 

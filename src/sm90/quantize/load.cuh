@@ -69,26 +69,36 @@ __device__ void unpack(const Chunk<kBytes>& chunk, DType dtype, float (&x)[kChan
   }
 }
 
-/// Rows [first, first + 128) of (b, h); rows from `valid` on and channels from d on are 0.
+/// A thread's eight rows as they lie in memory.
+template <int kBytes>
+struct Chunks {
+  Chunk<kBytes> row[kRowsPerThread];
+};
+
+/// Starts loading rows [first, first + 128) of (b, h); rows from `valid` on and channels from d on
+/// are 0.
 template <int kBytes, typename Order>
-__device__ void load_tile(const OperandArgs& operand, int b, int h, int first, int valid,
-                          int channel, Order order, Tile& tile) {
+__device__ void load_chunks(const OperandArgs& operand, int b, int h, int first, int valid,
+                            int channel, Order order, Chunks<kBytes>& chunks) {
   const int row = first + order.base;
   const auto* base =
       static_cast<const char*>(operand.x) +
       (b * operand.stride_b + row * operand.stride_s + h * operand.stride_h + channel) * kBytes;
-  Chunk<kBytes> chunk[kRowsPerThread];
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
     if (row + order.delta(i) < valid && channel < operand.d) {
-      chunk[i] =
+      chunks.row[i] =
           load_chunk<kBytes>(base + order.delta(i) * operand.stride_s * kBytes, operand.wide_loads);
     } else {
-      chunk[i] = {};
+      chunks.row[i] = {};
     }
   }
+}
+
+template <int kBytes>
+__device__ void unpack(const Chunks<kBytes>& chunks, DType dtype, Tile& tile) {
 #pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i) unpack<kBytes>(chunk[i], operand.dtype, tile.x[i]);
+  for (int i = 0; i < kRowsPerThread; ++i) unpack<kBytes>(chunks.row[i], dtype, tile.x[i]);
 }
 
 /// Rows of Q or K as they lie in memory. The padding moves the rows that a warp reads together to
@@ -100,40 +110,85 @@ struct RawRows {
   alignas(16) char row[kTileRows][kPitch];
 };
 
-/// Starts copying this warp's rows; zeros from `valid` on and from channel d on.
+/// Starts copying rows [first, first + 128) of (b, h); zeros from `valid` on and from channel d on.
+/// Lane l of a row copies units l, l + kLanes, ..; a thread's rows are 16 apart.
 template <int kD, int kBytes>
-__device__ void copy_warp_rows(const OperandArgs& operand, int b, int h, int first, int valid,
-                               int warp, RawRows<kD, kBytes>& raw) {
-  using Order = WarpOrder<kD>;
-  constexpr int kUnits = RawRows<kD, kBytes>::kUnits;
-  constexpr int kElements = 16 / kBytes;  // of a unit
-  const auto* base =
-      static_cast<const char*>(operand.x) + (b * operand.stride_b + h * operand.stride_h) * kBytes;
-  for (int i = static_cast<int>(threadIdx.x) % 32; i < Order::kWarpRows * kUnits; i += 32) {
-    const int row = warp * Order::kWarpRows + i / kUnits, unit = i % kUnits;
-    const bool inside = first + row < valid && unit * kElements < operand.d;
-    const char* from = base + (first + row) * operand.stride_s * kBytes + unit * 16;
-    char* to = raw.row[row] + unit * 16;
+__device__ void copy_rows(const OperandArgs& operand, int b, int h, int first, int valid,
+                          const Place<kD>& at, RawRows<kD, kBytes>& raw) {
+  constexpr int kUnits = RawRows<kD, kBytes>::kUnits, kElements = 16 / kBytes;  // of a unit
+  const std::int64_t row_bytes = operand.stride_s * kBytes;
+  const char* row_base = static_cast<const char*>(operand.x) +
+                         (b * operand.stride_b + h * operand.stride_h) * kBytes +
+                         (first + at.row_lane) * row_bytes;
+#pragma unroll
+  for (int unit0 = 0; unit0 < kUnits; unit0 += TileShape<kD>::kLanes) {
+    const int unit = unit0 + at.lane;
+    if (unit >= kUnits) break;
+    const bool has_channels = unit * kElements < operand.d;
+    const char* from = row_base + unit * 16;
+    char* to = raw.row[at.row_lane] + unit * 16;
     if (operand.wide_loads) {
-      ptx::cp_async_16(to, inside ? from : base, inside);
+#pragma unroll
+      for (int i = 0; i < kRowsPerThread; ++i) {
+        const bool inside = has_channels && first + at.row_lane + i * kRowLanes < valid;
+        ptx::cp_async_16(to + i * kRowLanes * RawRows<kD, kBytes>::kPitch,
+                         inside ? from : static_cast<const char*>(operand.x), inside);
+        from += kRowLanes * row_bytes;
+      }
     } else {
       using Element = std::conditional_t<kBytes == 2, std::uint16_t, std::uint32_t>;
-#pragma unroll
-      for (int j = 0; j < kElements; ++j) {
-        reinterpret_cast<Element*>(to)[j] =
-            inside ? reinterpret_cast<const Element*>(from)[j] : Element{0};
+#pragma unroll 1
+      for (int i = 0; i < kRowsPerThread; ++i) {
+        const bool inside = has_channels && first + at.row_lane + i * kRowLanes < valid;
+        for (int j = 0; j < kElements; ++j) {
+          reinterpret_cast<Element*>(to)[j] =
+              inside ? reinterpret_cast<const Element*>(from)[j] : Element{0};
+        }
+        to += kRowLanes * RawRows<kD, kBytes>::kPitch;
+        from += kRowLanes * row_bytes;
       }
     }
   }
 }
 
+/// A thread's eight rows from shared memory, by `order`.
+template <int kD, int kBytes, typename Order>
+__device__ void read_rows(const RawRows<kD, kBytes>& raw, Order order, int channel, DType dtype,
+                          Tile& tile) {
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    Chunk<kBytes> chunk;
+    const auto* from =
+        reinterpret_cast<const uint4*>(raw.row[order.base + Order::delta(i)] + channel * kBytes);
+#pragma unroll
+    for (int w = 0; w < Chunk<kBytes>::kWords; w += 4) {
+      const uint4 v = from[w / 4];
+      chunk.word[w] = v.x;
+      chunk.word[w + 1] = v.y;
+      chunk.word[w + 2] = v.z;
+      chunk.word[w + 3] = v.w;
+    }
+    unpack<kBytes>(chunk, dtype, tile.x[i]);
+  }
+}
+
+/// How 2-byte elements become FP32; a type, so that the choice is made once a tile.
+struct FromBf16 {
+  static __device__ float2 pair(std::uint32_t word) {
+    return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u)};
+  }
+};
+struct FromF16 {
+  static __device__ float2 pair(std::uint32_t word) {
+    return {half_bits_to_float(word & 0xffffu), half_bits_to_float(word >> 16)};
+  }
+};
+
 /// Two neighbouring channels from shared memory.
-template <int kBytes>
-__device__ float2 load_pair(const char* raw, bool is_bf16) {
+template <int kBytes, typename From>
+__device__ float2 load_pair(const char* raw) {
   if constexpr (kBytes == 4) return *reinterpret_cast<const float2*>(raw);
-  const std::uint32_t word = *reinterpret_cast<const std::uint32_t*>(raw);
-  if (is_bf16) return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u)};
-  return {half_bits_to_float(word & 0xffffu), half_bits_to_float(word >> 16)};
+  return From::pair(*reinterpret_cast<const std::uint32_t*>(raw));
 }
 
 }  // namespace octavo::sm90

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host side of the quantiser: workspace, arguments, launches.
 #include <algorithm>
-#include <numeric>
 
 #include "core/tile_table.h"
 #include "core/validate.h"
@@ -53,7 +52,7 @@ struct Workspace {
     const Dims& n = problem.dims;
     if (recipe.smooth_k) {
       qkv.score_shift = arena.take<float>(n.b * n.hq * n.sq);
-      mean_chunks = arena.take<float>(n.b * n.hkv * kMeanChunks * qkv.k.padded_d);
+      mean = arena.take<float>(n.b * n.hkv * qkv.k.padded_d);
     }
     if (is_coarse(recipe.q) || is_coarse(recipe.k) || is_coarse(recipe.v)) {
       amax_count = n.b * (n.hq + 2 * n.hkv);
@@ -71,7 +70,7 @@ struct Workspace {
   }
 
   DeviceQkv qkv;
-  float* mean_chunks = nullptr;
+  float* mean = nullptr;
   float* amax = nullptr;
   std::int64_t amax_count = 0;
   std::size_t bytes = 0;
@@ -148,7 +147,7 @@ QuantizeArgs make_args(const AttentionProblem& problem, const QuantizeParams& pa
   args.group = static_cast<int>(n.group());
   args.rotate = problem.recipe.rotate;
   args.signs = SignBits(problem.recipe.seed);
-  args.mean_chunks = work.mean_chunks;
+  args.mean = work.mean;
   args.score_shift = work.qkv.score_shift;
   if (problem.rope) args.rope = rope_args(*problem.rope);
   args.lengths = key_lengths(params, device_lengths);
@@ -165,36 +164,21 @@ QuantizeKernels kernels_for(std::int64_t padded_d, std::size_t element_bytes, bo
   }
 }
 
-/// Thread blocks a cluster: neighbouring heads that share the embedding's angles.
-int cluster_size(const QuantizeArgs& args) {
-  if (args.rope.cos == nullptr) return 1;
-  constexpr int kMost = 4;  // larger clusters wait longer for room
-  return std::gcd(std::gcd(args.q.heads, args.k.heads), kMost);
-}
-
-void launch(const void* kernel, const QuantizeKernels& kernels, std::int64_t blocks,
-            std::size_t shared_bytes, const QuantizeArgs& args, CudaStream stream,
-            const char* what) {
-  if (blocks == 0) return;
-  if (blocks > std::int64_t{0x7fffffff}) {
-    refuse("the call has " + std::to_string(blocks) +
-           " tiles of 128 rows; must have fewer than 2^31");
-  }
+void launch(const void* kernel, int threads, std::int64_t blocks, std::size_t shared_bytes,
+            int cluster, const QuantizeArgs& args, CudaStream stream, const char* what) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(kernels.threads));
-  config.dynamicSmemBytes = shared_bytes + kernels.rope_shared_bytes(args.rope);
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(cluster_size(args)), 1, 1};
-  config.attrs = &cluster;
-  config.numAttrs = args.rope.cos == nullptr ? 0 : 1;
-  if (config.dynamicSmemBytes > 0) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(config.dynamicSmemBytes)),
-          what);
-  }
+  cudaLaunchAttribute dimension{};
+  dimension.id = cudaLaunchAttributeClusterDimension;
+  dimension.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  config.attrs = &dimension;
+  config.numAttrs = cluster > 1 ? 1 : 0;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shared_bytes)),
+        what);
   void* parameters[] = {const_cast<QuantizeArgs*>(&args)};
   check(cudaLaunchKernelExC(&config, kernel, parameters), what);
 }
@@ -204,21 +188,48 @@ std::int64_t tiles(const OperandArgs& operand, int b) {
                               : std::int64_t{operand.heads} * (operand.padded_rows / kTileRows) * b;
 }
 
+/// As many thread blocks as fit the device at once, at most one a tile.
+std::int64_t resident_blocks(const void* kernel, int threads, std::size_t shared_bytes,
+                             std::int64_t tiles) {
+  int device = 0, processors = 0, blocks = 0;
+  check(cudaGetDevice(&device), "reading the current device");
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+        "reading the number of multiprocessors");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shared_bytes)),
+        "reserving shared memory");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes),
+        "reading the occupancy");
+  return std::min<std::int64_t>(std::int64_t{processors} * std::max(blocks, 1), tiles);
+}
+
+void launch_walk(const void* kernel, const QuantizeKernels& kernels, const QuantizeArgs& args,
+                 CudaStream stream, const char* what) {
+  const std::int64_t count = tiles(args.q, args.b) + tiles(args.k, args.b) + tiles(args.v, args.b);
+  if (count == 0) return;
+  if (count > std::int64_t{1} << 30) {
+    refuse("the call has " + std::to_string(count) + " tiles of 128 rows; must have at most 2^30");
+  }
+  const std::size_t shared_bytes = kernels.shared_bytes + kernels.rope_shared_bytes(args.rope);
+  launch(kernel, kernels.threads, resident_blocks(kernel, kernels.threads, shared_bytes, count),
+         shared_bytes, 1, args, stream, what);
+}
+
 /// Amax (where a scale spans a head or the tensor) and the cast, of the operands that `args` names.
 void launch_cast(const QuantizeKernels& kernels, const QuantizeArgs& args, CudaStream stream) {
-  const std::int64_t blocks = tiles(args.q, args.b) + tiles(args.k, args.b) + tiles(args.v, args.b);
-  if (args.q.amax != nullptr)
-    launch(kernels.amax, kernels, blocks, kernels.shared_bytes, args, stream, "amax kernel");
-  launch(kernels.quantize, kernels, blocks, kernels.shared_bytes, args, stream, "quantize kernel");
+  if (args.q.amax != nullptr) launch_walk(kernels.amax, kernels, args, stream, "amax kernel");
+  launch_walk(kernels.quantize, kernels, args, stream, "quantize kernel");
 }
 
 void launch_all(const QuantizeArgs& args, std::int64_t d, std::int64_t dv, std::size_t bytes_qk,
                 std::size_t bytes_v, CudaStream stream) {
   const bool rope = args.rope.cos != nullptr;
   const QuantizeKernels kernels = kernels_for(d, bytes_qk, rope);
-  if (args.mean_chunks != nullptr && args.k.x != nullptr) {
-    const std::int64_t blocks = std::int64_t{args.k.heads} * args.b * kMeanChunks;
-    launch(kernels.key_mean, kernels, blocks, 0, args, stream, "key mean kernel");
+  const std::int64_t heads = std::int64_t{args.k.heads} * args.b;
+  if (args.mean != nullptr && heads > 0) {
+    launch(kernels.key_mean, kernels.threads, heads * kernels.mean_cluster,
+           kernels.rope_shared_bytes(args.rope), kernels.mean_cluster, args, stream,
+           "key mean kernel");
   }
   if (d == dv && bytes_qk == bytes_v) return launch_cast(kernels, args, stream);
   QuantizeArgs qk = args, v = args;
