@@ -12,6 +12,7 @@ namespace octavo::sm90 {
 
 inline constexpr int kTileRows = 128;  // rows a thread block quantises at a time
 inline constexpr int kMaxInlineLengths = 128;
+inline constexpr int kMaxRopeDim = 128;  // padded head dims whose tiles leave room for angles
 
 static_assert(kTileRows % kQuantBlockQ == 0 && kTileRows == kQuantBlockKv);
 

@@ -21,11 +21,18 @@ QuantizeKernels kernels_of() {
           &Embedding::shared_bytes};
 }
 
+template <int kD, int kBytes>
+QuantizeKernels kernels_of(bool rope) {
+  // Beyond 128 channels the angles find no room beside the tiles: check_rope refuses such calls.
+  if constexpr (kD <= kMaxRopeDim) {
+    if (rope) return kernels_of<kD, kBytes, WithRope>();
+  }
+  return kernels_of<kD, kBytes, NoRope>();
+}
+
 template <int kD>
 QuantizeKernels quantize_kernels(std::size_t element_bytes, bool rope) {
-  if (element_bytes == 2)
-    return rope ? kernels_of<kD, 2, RopeFor<kD>>() : kernels_of<kD, 2, NoRope>();
-  return rope ? kernels_of<kD, 4, RopeFor<kD>>() : kernels_of<kD, 4, NoRope>();
+  return element_bytes == 2 ? kernels_of<kD, 2>(rope) : kernels_of<kD, 4>(rope);
 }
 
 }  // namespace octavo::sm90

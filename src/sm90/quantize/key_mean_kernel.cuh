@@ -49,16 +49,19 @@ __global__ void __launch_bounds__(TileShape<kD>::kThreads, 1)
        chunk += kMeanCluster) {
     const int begin = chunk * chunk_rows, end = min(begin + chunk_rows, keys);
     float sum[kChannels] = {};
-    Chunks<kBytes> tile, next;  // the next tile's rows are on their way while one is added
+    // The next tile's rows are on their way while one is added; 4-byte ones would take too many
+    // registers for that.
+    constexpr int kAhead = kBytes == 2 ? kTileRows : 0;
+    Chunks<kBytes> tile, next;
     const auto load = [&](int first, Chunks<kBytes>& chunks) {
       load_chunks<kBytes>(args.k, b, h, first, end, at.channel, at.mean_rows(), chunks);
     };
-    load(begin, tile);
+    if (kAhead > 0) load(begin, tile);
     for (int first = begin; first < end; first += kTileRows) {
-      load(first + kTileRows, next);
+      load(first + kAhead, kAhead > 0 ? next : tile);
       embedding.stage(args.rope.k_offset + first, end - first);
       add_tile<kD, kBytes>(tile, args.k.dtype, first, end, embedding, at, sum);
-      tile = next;
+      if (kAhead > 0) tile = next;
     }
     if (at.active) {
 #pragma unroll

@@ -242,6 +242,11 @@ void launch_all(const QuantizeArgs& args, std::int64_t d, std::int64_t dv, std::
 
 void check_rope(const AttentionProblem& problem) {
   if (!problem.rope) return;
+  if (padded_head_dim(problem.dims.d) > kMaxRopeDim) {
+    throw Error(ErrorCode::unsupported, "quantize_on_device: q.shape[3] is " +
+                                            std::to_string(problem.dims.d) +
+                                            "; must be at most 128 with rope for the GPU kernels");
+  }
   const std::int64_t half = problem.rope->cos.shape[1];
   const bool interleaved = problem.rope->style == RopeStyle::interleaved;
   const std::int64_t unit = interleaved ? 4 : 8;

@@ -67,33 +67,10 @@ class StagedAngles {
   std::int64_t first_ = -1;
 };
 
-/// Angles from the tables themselves, for head dims whose tiles leave no room beside them.
-class TableAngles {
- public:
-  static std::size_t shared_bytes(const RopeArgs&) { return 0; }
-  __device__ TableAngles(const RopeArgs& rope, void*) : rope_(rope) {}
-
-  __device__ void stage(std::int64_t first, int count) {
-    first_ = first;
-    count_ = count;
-  }
-  __device__ float2 at(int row, int i) const {
-    const std::int64_t position = first_ + min(row, max(count_ - 1, 0));
-    return {table_value(rope_.cos, rope_.dtype, position * rope_.cos_stride + i),
-            table_value(rope_.sin, rope_.dtype, position * rope_.sin_stride + i)};
-  }
-
- private:
-  const RopeArgs& rope_;
-  std::int64_t first_ = 0;
-  int count_ = 1;
-};
-
-template <typename Angles>
 class WithRope {
  public:
   static constexpr bool kTurns = true;
-  static std::size_t shared_bytes(const RopeArgs& rope) { return Angles::shared_bytes(rope); }
+  static std::size_t shared_bytes(const RopeArgs& rope) { return StagedAngles::shared_bytes(rope); }
 
   /// `memory`: shared_bytes() of shared memory.
   __device__ WithRope(const RopeArgs& rope, void* memory) : rope_(rope), angles_(rope, memory) {}
@@ -155,11 +132,7 @@ class WithRope {
   }
 
   const RopeArgs& rope_;
-  Angles angles_;
+  StagedAngles angles_;
 };
-
-/// The embedding of calls that have one.
-template <int kD>
-using RopeFor = WithRope<std::conditional_t<(kD <= 128), StagedAngles, TableAngles>>;
 
 }  // namespace octavo::sm90
