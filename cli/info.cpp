@@ -21,9 +21,11 @@ Examples:
   octavo info "b2 s4096 h16 d128 causal recipe=strict_causal softmax=direct")";
 
 #ifdef OCTAVO_BUILT_WITH_CUDA
-constexpr const char* kCuda = "with CUDA: the Hopper quantiser; no FP8 tensor-core instructions in the binary yet";
+constexpr const char* kCuda =
+    "with CUDA: the Hopper quantiser; no FP8 tensor-core instructions in the binary yet";
 #else
-constexpr const char* kCuda = "without CUDA: no Hopper kernels, no FP8 tensor-core instructions in the binary";
+constexpr const char* kCuda =
+    "without CUDA: no Hopper kernels, no FP8 tensor-core instructions in the binary";
 #endif
 
 #if defined(__clang__)

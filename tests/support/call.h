@@ -3,6 +3,7 @@
 // outputs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -102,7 +103,8 @@ inline Inputs quantised(const AttentionParams& params, const Recipe& recipe) {
   QuantizedQkv x = quantize(what);
   const auto codes = [](const QuantizedTensor& from) {
     Tensor to(from.dtype, {from.shape.begin(), from.shape.end()});
-    std::memcpy(to.bytes().data(), from.codes.data(), from.codes.size());
+    std::transform(from.codes.begin(), from.codes.end(), to.bytes().begin(),
+                   [](std::uint8_t code) { return static_cast<std::byte>(code); });
     return to;
   };
   const auto floats = [](const std::vector<float>& from, std::vector<std::int64_t> shape) {

@@ -2,8 +2,8 @@
 // Tensors that own their memory, element access in any dtype, and poison.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
@@ -69,7 +69,7 @@ class Tensor {
   std::span<const std::byte> bytes() const { return bytes_; }
 
   /// Every bit set: NaN in each of the element types, so what nobody writes shows.
-  void poison() { std::memset(bytes_.data(), 0xff, bytes_.size()); }
+  void poison() { std::fill(bytes_.begin(), bytes_.end(), std::byte{0xff}); }
   bool is_poisoned() const {
     for (const std::byte x : bytes_) {
       if (x != std::byte{0xff}) return false;
@@ -101,7 +101,7 @@ inline Tensor rows_of(const Tensor& x, std::int64_t first, std::int64_t last) {
 /// The same bits.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() &&
-         std::memcmp(a.bytes().data(), b.bytes().data(), a.bytes().size()) == 0;
+         std::equal(a.bytes().begin(), a.bytes().end(), b.bytes().begin());
 }
 
 }  // namespace octavo::test
