@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <string>
 #include <vector>
@@ -249,6 +250,23 @@ TEST(CasesDispatch, EveryEngineIsAskedInOrderAndSaysWhyNot) {
   EXPECT_FALSE(verdicts[0].accepts) << "host memory";
   EXPECT_EQ(attention_forward(params).engine, chosen);
   EXPECT_EQ(chosen, "emulate");
+}
+
+TEST(CasesDispatch, VerboseDispatchSaysEveryRefusalAndWhatRuns) {
+  Inputs x = normal_inputs({.sq = 5, .sk = 9}, 93);
+  AttentionParams params = x.params();
+  Tensor out(DType::bf16, {1, 5, 1, 128});
+  params.out = out.view();
+  const auto printed = [&](const char* topics) {
+    setenv("OCTAVO_VERBOSE", topics, 1);
+    testing::internal::CaptureStderr();
+    attention_forward(params);
+    unsetenv("OCTAVO_VERBOSE");
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(printed("dispatch"), "octavo dispatch: sm90: " + why_unsupported(params, "sm90") +
+                                     "\noctavo dispatch: emulate: runs\n");
+  EXPECT_EQ(printed("other"), "");
 }
 
 TEST(CasesDispatch, SimdTargetsAreNamedAndAtLeastOneRuns) {

@@ -247,6 +247,8 @@ std::function<void(Call&)> descale_of(std::vector<std::int64_t> shape, DType dty
   };
 }
 
+void spoil_last(Tensor& descale, float value) { descale.set(descale.numel() - 1, value); }
+
 std::vector<Refusal> fp8_refusals() {
   const std::string query_rule =
       "; must have shape [h], [b, h], [b, h, blocks] or [b, h, rows] with b 2, h 4 or 2, blocks 1, "
@@ -278,6 +280,12 @@ std::vector<Refusal> fp8_refusals() {
        "k_descale.shape is [3, 2]" + key_rule},
       {"BlocksOfVDescale", descale_of<&P::v_descale>({2, 2, 6}),
        "v_descale.shape is [2, 2, 6]" + key_rule},
+      {"NanInDescale", [](Call& c) { spoil_last(c.x.k_descale, kNan); },
+       "an element of k_descale is nan; must be finite and not negative"},
+      {"InfinityInDescale", [](Call& c) { spoil_last(c.x.q_descale, kInfinity); },
+       "an element of q_descale is inf; must be finite and not negative"},
+      {"NegativeDescale", [](Call& c) { spoil_last(c.x.v_descale, -2.0f); },
+       "an element of v_descale is -2; must be finite and not negative"},
       {"RecipeOfFp8", [](Call& c) { c.params.recipe = Recipe::per_head(); },
        "recipe is per_head; must be left out, since q, k and v are FP8 already"},
       {"RankOfShift", [](Call& c) { c.params.score_shift.rank = 2; },
