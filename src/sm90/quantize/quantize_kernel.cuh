@@ -223,7 +223,7 @@ __device__ void transform_rows(const QuantizeArgs& args, const OperandArgs& oper
                                Shared<kD, kBytes>& shared, Tile& tile) {
   using Order = WarpOrder<kD>;
   constexpr int kPasses = kRowsAtOnce / Order::kStep;  // of the low half, each a row a thread
-  const int in_warp = static_cast<int>(threadIdx.x) % 32;
+  const int in_warp = at.thread % 32;
 #pragma unroll
   for (int group = 0; group < Order::kWarpRows / kRowsAtOnce; ++group) {
     const int r = in_warp / kThreadsPerRow;
@@ -367,11 +367,13 @@ __device__ inline RowBlock row_block(const QuantizeArgs& args, int index) {
 
 /// One tile, from shared memory to its codes.
 template <int kD, int kBytes, typename Embedding, template <int, int> class Finish>
-__device__ void process_tile(const QuantizeArgs& args, const RowBlock& rows, const Place<kD>& at,
-                             Embedding& embedding, RawRows<kD, kBytes>& raw,
-                             Shared<kD, kBytes>& shared) {
+__device__ void process_tile(const QuantizeArgs& args, const RowBlock& rows, Embedding& embedding,
+                             RawRows<kD, kBytes>& raw, Shared<kD, kBytes>& shared) {
   const OperandArgs& operand = rows.operand(args);
   const bool is_query = rows.is_query();
+  // Worked out anew for each tile: keeping what follows from it takes more registers than there
+  // are.
+  const Place<kD> at(ptx::opaque(static_cast<int>(threadIdx.x)));
   Tile tile;
   float a[kRowsPerThread];
   if (rows.role == Role::value) {
@@ -379,7 +381,7 @@ __device__ void process_tile(const QuantizeArgs& args, const RowBlock& rows, con
   } else {
     embedding.stage(rows.position(args), operand.rows - rows.first);
     if (const float* mean = mean_of(args, rows, is_query, kD)) {
-      for (int c = static_cast<int>(threadIdx.x); c < kD; c += TileShape<kD>::kThreads) {
+      for (int c = at.thread; c < kD; c += TileShape<kD>::kThreads) {
         shared.constants[c / 2].mean[c % 2] = mean[c];
       }
       __syncthreads();
@@ -441,7 +443,7 @@ __device__ void walk_tiles(const QuantizeArgs& args) {
     decode(tile + 2 * step, (n + 2) % 3);
     ptx::cp_async_wait<kStages - 1>();
     __syncthreads();
-    process_tile<kD, kBytes, Embedding, Finish>(args, shared.rows[n % 3], at, embedding,
+    process_tile<kD, kBytes, Embedding, Finish>(args, shared.rows[n % 3], embedding,
                                                 shared.raw[stage], shared);
     __syncthreads();  // raw[stage] and what lies beside it are free again
   }

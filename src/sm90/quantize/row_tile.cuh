@@ -50,15 +50,20 @@ struct KeyOrder {
 
 template <int kD>
 struct Place {
-  int row_lane = static_cast<int>(threadIdx.x) / TileShape<kD>::kLanes;
-  int lane = static_cast<int>(threadIdx.x) % TileShape<kD>::kLanes;
-  int warp = static_cast<int>(threadIdx.x) / 32;
-  int channel = lane * kChannels;
-  bool active = channel < kD;
+  int thread, row_lane, lane, warp, channel;
+  bool active;
+
+  __device__ explicit Place(int thread_ = static_cast<int>(threadIdx.x))
+      : thread(thread_),
+        row_lane(thread_ / TileShape<kD>::kLanes),
+        lane(thread_ % TileShape<kD>::kLanes),
+        warp(thread_ / 32),
+        channel(lane * kChannels),
+        active(channel < kD) {}
 
   __device__ WarpOrder<kD> rows() const {
     using Order = WarpOrder<kD>;
-    return {warp * Order::kWarpRows + static_cast<int>(threadIdx.x) % 32 / TileShape<kD>::kLanes};
+    return {warp * Order::kWarpRows + thread % 32 / TileShape<kD>::kLanes};
   }
   __device__ MeanOrder mean_rows() const { return {row_lane}; }
   __device__ KeyOrder keys() const { return {static_cast<int>(key_at_position(4 * row_lane))}; }

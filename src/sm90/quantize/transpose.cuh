@@ -6,6 +6,7 @@
 // channel / 8, so that the lanes of a row, 8 channels apart, do not meet in one bank.
 #pragma once
 
+#include "sm90/ptx/opaque.cuh"
 #include "sm90/quantize/cast.cuh"
 
 namespace octavo::sm90 {
@@ -30,7 +31,8 @@ template <int kD>
 __device__ void store_transposed(const TransposeStorage<kD>& storage, std::uint8_t* out,
                                  std::int64_t pitch) {
   constexpr int kUnits = kTileRows / 16;
-  for (int i = static_cast<int>(threadIdx.x); i < kD * kUnits; i += TileShape<kD>::kThreads) {
+  const int thread = ptx::opaque(static_cast<int>(threadIdx.x));
+  for (int i = thread; i < kD * kUnits; i += TileShape<kD>::kThreads) {
     const int channel = i / kUnits, unit = i % kUnits;
     const uint4 codes =
         *reinterpret_cast<const uint4*>(&storage.word[channel][swizzled_word(channel, 4 * unit)]);
