@@ -13,6 +13,7 @@ demo:
 	@$(MAKE) -s configure
 	@ninja -C $(BUILD) -j $(JOBS) octavo_cli
 	@$(BUILD)/cli/octavo compare examples/data/smollm2-135m.safetensors
+	@echo "  (octavo here is $(BUILD)/cli/octavo)"
 
 test:
 	@tools/install_deps.sh test

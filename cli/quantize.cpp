@@ -101,6 +101,7 @@ void set_up_quantize(Command& command) {
                  "per_tensor, per_head, block, default or strict_causal; +rotate, +smooth, +e5m2 "
                  "behind it");
   options->call.add_to(command);
+  command.group("Where it is computed");
   command.option("--engine", "NAME", options->engine,
                  "auto, emulate or sm90 (the GPU; the same bits)");
   add_threads_flag(command, options->threads);

@@ -17,7 +17,10 @@ done
 if [ ${#missing[@]} -gt 0 ]; then
   echo "Installing ${missing[*]}"
   as_root=()
-  [ "$(id -u)" = 0 ] || as_root=(sudo)
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || { echo "Neither root nor sudo: have these packages installed" >&2; exit 1; }
+    as_root=(sudo)
+  fi
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -70,10 +70,10 @@ struct AttentionParams {
 
   std::string engine = "auto";           ///< "auto" or one of engine_names()
   int threads = 0;                       ///< CPU engines; 0: one per core
-  std::function<void(double)> progress;  ///< called now and then with the share done, 0 to 1
+  std::function<void(double)> progress;  ///< called with the share done, 0 to 1, by any thread
 };
 
-/// Counts that the emulation fills when asked: how the FP8 casts went.
+/// What ran, and how the FP8 casts went.
 struct AttentionStats {
   std::string engine;     ///< the engine that ran
   CastCounts q, k, v, p;  ///< filled by the emulation only

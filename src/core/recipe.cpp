@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of recipes, granularities, softmax paths and accumulators.
+#include <algorithm>
 #include <utility>
 
 #include "octavo/attention.h"

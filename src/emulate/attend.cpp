@@ -2,6 +2,7 @@
 #include "emulate/attend.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "core/load.h"
 #include "core/softmax_constants.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulate/mma.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 

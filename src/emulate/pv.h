@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `pv`: two-level accumulation of P8 V8.
 //
-//   acc <- acc * alpha + P8 V8                      tensor-core accumulator, in units of its
-//   descale O   <- O * (product of alpha) + descale_v acc   FP32 registers, every promote_every key
-//   tiles
+//   acc <- acc * alpha + P8 V8                      tensor-core accumulator, in units of descale_v
+//   O   <- O * (product of alpha) + descale_v acc   FP32 registers, every promote_every key tiles
 //
 // FP8 tensor cores keep 14 significant bits, so acc must not grow long: promoting after every tile
 // is the default. With promote_every 0 acc runs over all keys, as in kernels that do not promote;

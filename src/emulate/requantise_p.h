@@ -4,9 +4,8 @@
 //   exact:   code = E4M3(p)
 //   direct:  code = round(max(8 t + 120 - 8 m + shift, 0)): an E4M3 pattern is a piecewise linear
 //            log2, so the code comes from the score without an exponential (docs/numerics.md)
-//   folded:  where V has a descale per key (recipe strict_causal), it goes into P and P gets a
-//   scale
-//            of its own, a power of two per row and step:  w = p * descale_v,
+//   folded:  where V has a descale per key (recipe strict_causal), it goes into P, and P gets a
+//            scale of its own, a power of two per row and step:  w = p * descale_v,
 //            code = E4M3(w * 2^e) with max w * 2^e in [128, 256), and 2^-e multiplies P V
 #pragma once
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulate/smooth.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/key_mean.h"

@@ -3,10 +3,12 @@
 // registers and shared memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <new>
+#include <variant>
 #include <vector>
 
 #include "core/problem.h"

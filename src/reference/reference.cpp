@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <variant>
 
 #include "core/load.h"
 #include "core/parallel.h"

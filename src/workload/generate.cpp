@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workload/generate.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "workload/rng.h"

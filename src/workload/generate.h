@@ -2,12 +2,10 @@
 // Contents of the operands, from a seed: the same bits on every platform, in every layout.
 //
 //   normal   N(0, 1)
-//   outlier  N(0, 1) + N(0, 100) Bernoulli(0.001): Shah et al. 2024 (FlashAttention-3),
-//   section 4.3;
-//            100 is the variance
-//   channel  K = N(0, 1) + one offset a (head, channel), +-10 to +-50, the same for all tokens; Q
-//   and
-//            V normal. Adds one number to all scores of a row: softmax must not notice.
+//   outlier  N(0, 1) + N(0, 100) Bernoulli(0.001), 100 the variance: Shah et al. 2024
+//            (FlashAttention-3), section 4.3
+//   channel  K = N(0, 1) + one offset a (head, channel), +-10 to +-50, the same for all tokens;
+//            Q and V normal. Adds one number to all scores of a row: softmax must not notice.
 //   sink     key 0 is 300 times a random unit vector, its value row 1e-3 N(0, 1); the rest normal
 //   wide     row magnitudes over 40 octaves (20 where an operand or the output is f16, for its
 //            range): V rows 2^-20 to 2^20; Q rows times 2^(m - r), K rows times 2^(-m - r'), with

@@ -14,10 +14,6 @@ namespace octavo::test {
 
 enum class Distribution : std::uint8_t { normal, outlier, channel_offset, sink, wide };
 
-inline constexpr Distribution kDistributions[] = {Distribution::normal, Distribution::outlier,
-                                                  Distribution::channel_offset, Distribution::sink,
-                                                  Distribution::wide};
-
 inline const char* distribution_name(Distribution distribution) {
   switch (distribution) {
     case Distribution::normal: return "normal";

@@ -4,7 +4,7 @@
 // fp32:    c <- fma(a[k], b[k], c), k = 0, 1, ..
 //
 // hopper:  what one FP8 wgmma instruction does for 32 products and its accumulator, measured on an
-//          H200 bit by bit (tests/data/wgmma_h200.bin holds 64 k of its answers):
+//          H200 bit by bit (tests/data/wgmma_h200.bin holds 32 k of its answers):
 //            E    = the largest exponent among c and the products whose factors are not zero; a
 //                   product's is the sum of its factors' exponent fields (subnormals: the smallest
 //                   normal's), so its significand lies in [0, 4)

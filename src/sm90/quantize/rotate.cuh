@@ -2,10 +2,8 @@
 // Stage `rotate`: x <- (x s) H (core/hadamard.h), s = +-1 / sqrt(n), in two halves by way of shared
 // memory, so that every butterfly is between two registers of one thread:
 //
-//   high:  four threads a row, thread l with channels 8 hi + 2 l + {0, 1} for all hi; distances 8,
-//   16,
-//          .., n / 2. The stages before, which work channel by channel or on pairs, happen here
-//          too.
+//   high:  four threads a row, thread l with channels 8 hi + 2 l + {0, 1} for all hi; distances
+//          8, 16, .., n / 2. The stages before, which work on channels or pairs, happen here too.
 //   low:   kLanes threads a row, each with eight neighbouring channels; distances 1, 2, 4.
 //
 // A warp does eight rows at a time. Shuffles would take four instructions an element at d 128,
