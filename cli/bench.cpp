@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "bench_attention.h"
 #include "bench_quantize.h"
 #include "call_flags.h"
 #include "command.h"
@@ -29,8 +30,12 @@ mask. Peak memory is that of the process so far. Without PROBLEM: s4096, with bo
 octavo bench quantize PROBLEM.. times the GPU quantiser instead: a call's time from memory and from
 L2, by graph replay, and its bytes a second beside those of a device-to-device copy.
 
+octavo bench gpu PROBLEM.. times the Hopper forward pass on device memory: the kernel alone on
+quantised operands, and end to end. Without PROBLEM: the 36 points of the FlashAttention papers.
+
 Examples:
   octavo bench
+  octavo bench gpu "b4 s4096 h16 recipe=block" --reps 20
   octavo bench quantize "s16384 h16" --rope half
   octavo bench "s2048 h4 d64 causal" --reps 9
   octavo bench "s4096 acc=fp32" --threads 1 --json -)";
@@ -126,7 +131,17 @@ int bench_quantiser(const Options& options) {
                         options.json);
 }
 
+/// `octavo bench gpu ..`
+int bench_gpu(const Options& options) {
+  std::vector<workload::Problem> problems;
+  for (std::size_t i = 1; i < options.problems.size(); ++i) {
+    problems.push_back(workload::parse_problem(options.problems[i]));
+  }
+  return bench_attention(std::move(problems), options.reps, options.json);
+}
+
 int bench(const Options& options) {
+  if (!options.problems.empty() && options.problems[0] == "gpu") return bench_gpu(options);
   if (!options.problems.empty() && options.problems[0] == "quantize") {
     return bench_quantiser(options);
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "octavo/attention.h"
 #include "octavo/quantize.h"
 
 struct CUstream_st;
@@ -60,6 +61,25 @@ void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStrea
 
 /// The geometry that repack_v_on_device and the kernels expect of an operand: all but its pointers.
 DeviceOperand device_operand(const TensorView& x, Granularity granularity, bool is_query);
+
+/// Bytes of device memory that attention_on_device needs for this call: operands in 16 or 32 bits
+/// are quantised into it, V in FP8 is brought into the kernels' layout. Throws
+/// Error{invalid_argument}.
+std::size_t attention_workspace_bytes(const AttentionParams& params);
+
+/// attention_forward() on the GPU: all tensors of `params` are in device memory, so is `workspace`
+/// (256-byte aligned, attention_workspace_bytes large). Quantises what is not FP8, then attends; no
+/// host synchronisation, no allocation. K and V in FP8 may be a cache: strides and bases of q and k
+/// in multiples of 16 bytes. params.key_lengths: at most 128 entries, copied into the launch;
+/// beyond that use device_key_lengths (int32 [b] in device memory), which a graph may change
+/// between replays. Throws Error{invalid_argument}, Error{unsupported}.
+void attention_on_device(const AttentionParams& params, void* workspace, std::size_t bytes,
+                         CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
+
+/// The same for operands that quantize_on_device made: params.q, k and v and their descales are
+/// left out, one launch.
+void attention_on_device(const AttentionParams& params, const DeviceQkv& operands,
+                         CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
 
 /// A device of compute capability 9.0 that the kernels run on, or why there is none.
 struct DeviceStatus {

@@ -19,19 +19,19 @@ namespace octavo {
 struct KeyRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  bool empty() const { return begin >= end; }
+  constexpr bool empty() const { return begin >= end; }
 };
 
 /// Every row sees every key.
 struct NoMask {
   std::int64_t sq, sk;
-  KeyRange row(std::int64_t) const { return {0, sk}; }
+  constexpr KeyRange row(std::int64_t) const { return {0, sk}; }
 };
 
 /// Row i sees keys up to its own position.
 struct CausalMask {
   std::int64_t sq, sk;
-  KeyRange row(std::int64_t i) const {
+  constexpr KeyRange row(std::int64_t i) const {
     return {0, std::clamp<std::int64_t>(i + sk - sq + 1, 0, sk)};
   }
 };
@@ -40,7 +40,7 @@ struct CausalMask {
 struct WindowMask {
   std::int64_t sq, sk;
   std::int64_t left, right;
-  KeyRange row(std::int64_t i) const {
+  constexpr KeyRange row(std::int64_t i) const {
     const std::int64_t position = i + sk - sq;
     // Subtract from the limits, not from the position: left and right may be as large as int64.
     const std::int64_t begin = (left < 0 || left >= position) ? 0 : std::min(position - left, sk);
@@ -62,15 +62,16 @@ inline Mask make_mask(const MaskSpec& spec, std::int64_t sq, std::int64_t sk) {
 
 /// Keys that any of the rows [m, m + rows) sees. Both ends grow with the row in every mask above.
 template <typename MaskType>
-KeyRange rows_range(const MaskType& mask, std::int64_t m, std::int64_t rows) {
+constexpr KeyRange rows_range(const MaskType& mask, std::int64_t m, std::int64_t rows) {
   const std::int64_t last = std::min(m + rows, mask.sq) - 1;
   return {mask.row(m).begin, mask.row(last).end};
 }
 
 /// Key blocks [first, last) that query rows [m, m + rows) must visit.
 template <typename MaskType>
-std::pair<std::int64_t, std::int64_t> block_range(const MaskType& mask, std::int64_t m,
-                                                  std::int64_t rows, std::int64_t block_n) {
+constexpr std::pair<std::int64_t, std::int64_t> block_range(const MaskType& mask, std::int64_t m,
+                                                            std::int64_t rows,
+                                                            std::int64_t block_n) {
   const KeyRange keys = rows_range(mask, m, rows);
   if (keys.empty()) return {0, 0};
   return {keys.begin / block_n, (keys.end + block_n - 1) / block_n};
@@ -79,8 +80,8 @@ std::pair<std::int64_t, std::int64_t> block_range(const MaskType& mask, std::int
 /// Whether keys [n, n + block_n) are visible to all of the rows [m, m + rows): no element needs a
 /// test.
 template <typename MaskType>
-bool block_is_full(const MaskType& mask, std::int64_t m, std::int64_t rows, std::int64_t n,
-                   std::int64_t block_n) {
+constexpr bool block_is_full(const MaskType& mask, std::int64_t m, std::int64_t rows,
+                             std::int64_t n, std::int64_t block_n) {
   const std::int64_t last = std::min(m + rows, mask.sq) - 1;
   return mask.row(last).begin <= n && n + block_n <= mask.row(m).end;
 }

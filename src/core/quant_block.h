@@ -60,7 +60,7 @@ struct DescaleMap {
   std::int64_t rows_per_block = 1;
   std::int64_t heads_per_entry = 1;  // query heads that share an entry (q given per kv head)
 
-  float at(std::int64_t b, std::int64_t h, std::int64_t row) const {
+  constexpr float at(std::int64_t b, std::int64_t h, std::int64_t row) const {
     return data[b * stride_b + (h / heads_per_entry) * stride_h +
                 (row / rows_per_block) * stride_block];
   }

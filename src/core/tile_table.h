@@ -22,36 +22,37 @@ constexpr int padded_head_dim(std::int64_t d) {
   return 0;
 }
 
-struct TileShape {
-  int block_m;  // query rows a thread block owns
-  int block_n;  // keys a step of the online softmax takes
+/// How a forward kernel is cut: consumer warpgroups of 64 query rows, stages of K and V in shared
+/// memory, and registers a thread of consumers and producer (0: all alike, and the producer is a
+/// single warp).
+struct KernelShape {
+  int consumers;
+  int stages;
+  int consumer_registers;
+  int producer_registers;
 };
 
-/// Tile of one head dim. block_n = 128 everywhere: one quantisation block of K and V a step, so
-/// that descales are one number a tile; four k32 products of P V between promotions.
-constexpr TileShape tile_shape(int padded_d) {
+/// Softmax, not the matrix products, is what FP8 attention waits for; it overlaps with the products
+/// of other warpgroups, so as many warpgroups as registers allow.
+constexpr KernelShape kernel_shape(int padded_d) {
   switch (padded_d) {
-    case 64: return {128, 128};   // two warpgroups of 64 rows share each K and V tile
-    case 96: return {128, 128};   // as 64
-    case 128: return {128, 128};  // S 64 + O 64 registers a thread: two warpgroups fit
-    case 192: return {128, 128};  // O 96 registers a thread
-    case 256: return {128, 128};  // O 128 registers a thread: at the limit of two warpgroups
-    default: return {0, 0};
+    case 64: return {3, 4, 160, 32};   // S 64 + O 32 registers a thread
+    case 96: return {3, 4, 160, 32};   // S 64 + O 48
+    case 128: return {3, 4, 160, 32};  // S 64 + O 64
+    case 192: return {2, 2, 240, 24};  // O 96; 57 KB a stage
+    default: return {2, 2, 240, 24};   // O 128; 65 KB a stage
   }
 }
 
-inline constexpr int kBlockM = 128;
-inline constexpr int kBlockN = 128;
+/// With descales per key or softcap: more registers a thread.
+constexpr KernelShape general_kernel_shape(int padded_d) {
+  return {2, padded_d <= 128 ? 4 : 2, 240, 24};
+}
+
+inline constexpr int kBlockM = 64;   // query rows of a warpgroup: what skips hidden key tiles
+inline constexpr int kBlockN = 128;  // keys of a step of the online softmax: one descale of K and V
 
 static_assert(kQuantBlockKv % kBlockN == 0, "a key tile must not straddle two descales");
 static_assert(kBlockM % kQuantBlockQ == 0, "a query tile must hold whole quantisation blocks");
-static_assert(
-    [] {
-      for (int d : kHeadDims) {
-        if (tile_shape(d).block_m != kBlockM || tile_shape(d).block_n != kBlockN) return false;
-      }
-      return true;
-    }(),
-    "the emulation walks keys in the kernels' steps: keep kBlockM and kBlockN equal to the table");
 
 }  // namespace octavo

@@ -53,6 +53,8 @@ void start(Tile& tile, const AttentionProblem& problem, const Quantisers& quanti
   std::fill(tile.out.data(), tile.out + tile.rows * tile.v.cols, 0.0f);
   std::fill(tile.sum.data(), tile.sum + tile.rows * simd::kLanes, 0.0f);
   tile.steps_in_acc = 0;
+  // Folded descales make the sum of codes another one: then FP32 weights are summed instead.
+  tile.sums_codes = quantisers.v.granularity() != Granularity::token;
 }
 
 }  // namespace
@@ -80,9 +82,7 @@ void attend(Tile& tile, const AttentionProblem& problem, const Quantisers& quant
   tile.rows = std::min<std::int64_t>(kBlockM, problem.dims.sq - m);
   start(tile, problem, quantisers, kv, stats);
 
-  const bool sum_codes = problem.softmax == SoftmaxPath::direct;
-  const PvStep pv_step{quantisers.v.format(), problem.accumulator, problem.promote_every,
-                       sum_codes};
+  const PvStep pv_step{quantisers.v.format(), problem.accumulator, problem.promote_every};
   const Mask mask = problem.mask_of(kv.b);
   const auto [first, last] =
       std::visit([&](const auto& x) { return block_range(x, m, tile.rows, kBlockN); }, mask);
@@ -100,7 +100,7 @@ void attend(Tile& tile, const AttentionProblem& problem, const Quantisers& quant
                  stats.p);
     pv(tile, kv, key_tile, pv_step);
   }
-  if (tile.steps_in_acc > 0) promote(tile, sum_codes);
+  if (tile.steps_in_acc > 0) promote(tile);
   epilogue(tile, problem);
 }
 

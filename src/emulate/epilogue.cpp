@@ -9,9 +9,9 @@
 namespace octavo::emulate {
 namespace {
 
-/// The row sum: residues pairwise, as the threads of a quad add theirs; lane 0 on the direct path.
-float row_sum(const float* l, SoftmaxPath path) {
-  if (path == SoftmaxPath::direct) return l[0];
+/// The row sum: lane 0 of a product with ones, or residues pairwise.
+float row_sum(const float* l, bool sums_codes) {
+  if (sums_codes) return l[0];
   return ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
 }
 
@@ -22,7 +22,7 @@ void epilogue(Tile& tile, const AttentionProblem& problem) {
   // Inside a softcap the shift has been put back already.
   const double shift_scale = problem.softcap > 0 ? 0.0 : problem.sm_scale;
   for (std::int64_t i = 0; i < tile.rows; ++i) {
-    const float l = row_sum(tile.sum + i * simd::kLanes, problem.softmax);
+    const float l = row_sum(tile.sum + i * simd::kLanes, tile.sums_codes);
     const float inverse = l == 0 ? 0.0f : 1.0f / l;
     std::byte* row = row_pointer(problem.out, tile.b, tile.m + i, tile.h);
     const float* out = tile.out + i * dv;

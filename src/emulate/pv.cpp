@@ -22,11 +22,11 @@ bool unit_is_far(const Tile& tile, std::int64_t i) {
   return !(ratio < kMaxUnitRatio && ratio > 1.0f / kMaxUnitRatio);
 }
 
-void promote_row(Tile& tile, std::int64_t i, bool sum_codes) {
+void promote_row(Tile& tile, std::int64_t i) {
   const std::int64_t dv = tile.v.cols;
   simd::stages().promote(tile.out + i * dv, tile.acc + i * dv, dv, tile.acc_unit[i],
                          tile.pending[i]);
-  if (sum_codes) {
+  if (tile.sums_codes) {
     simd::stages().promote(tile.sum + i * simd::kLanes, tile.acc_sum + i * simd::kLanes,
                            simd::kLanes, 1.0f, tile.pending[i]);
   }
@@ -41,16 +41,16 @@ void start_row(Tile& tile, std::int64_t i) {
 
 /// Brings row i of acc to this step's maximum and unit, by way of O where its unit is too far away.
 /// A row decides for itself: under recipe strict_causal its neighbours may see later tokens.
-void rescale_row(Tile& tile, std::int64_t i, bool sum_codes) {
+void rescale_row(Tile& tile, std::int64_t i) {
   if (unit_is_far(tile, i)) {
-    promote_row(tile, i, sum_codes);
+    promote_row(tile, i);
     start_row(tile, i);
     return;
   }
   const std::int64_t dv = tile.v.cols;
   const float ratio = tile.acc_unit[i] / tile.unit[i];
   simd::stages().rescale(tile.acc + i * dv, dv, tile.alpha[i] * ratio);
-  if (sum_codes) {
+  if (tile.sums_codes) {
     simd::stages().rescale(tile.acc_sum + i * simd::kLanes, simd::kLanes, tile.alpha[i]);
   }
   tile.pending[i] *= tile.alpha[i];
@@ -58,8 +58,8 @@ void rescale_row(Tile& tile, std::int64_t i, bool sum_codes) {
 
 }  // namespace
 
-void promote(Tile& tile, bool sum_codes) {
-  for (std::int64_t i = 0; i < tile.rows; ++i) promote_row(tile, i, sum_codes);
+void promote(Tile& tile) {
+  for (std::int64_t i = 0; i < tile.rows; ++i) promote_row(tile, i);
   tile.steps_in_acc = 0;
 }
 
@@ -70,18 +70,18 @@ void pv(Tile& tile, const KvHead& kv, std::int64_t key_tile, const PvStep& step)
     if (tile.steps_in_acc == 0) {
       start_row(tile, i);
     } else {
-      rescale_row(tile, i, step.sum_codes);
+      rescale_row(tile, i);
     }
   }
   std::copy(tile.unit, tile.unit + tile.rows, tile.acc_unit);
   mma(step.model, tile.p.matrix(), tile.v.matrix(), tile.acc.data(), dv, tile.rows, dv, kBlockN,
       tile.finite);
-  if (step.sum_codes) {
+  if (tile.sums_codes) {
     mma(step.model, tile.p.matrix(), ones(), tile.acc_sum.data(), simd::kLanes, tile.rows,
         simd::kLanes, kBlockN, tile.finite);
   }
   ++tile.steps_in_acc;
-  if (tile.steps_in_acc == step.promote_every) promote(tile, step.sum_codes);
+  if (tile.steps_in_acc == step.promote_every) promote(tile);
 }
 
 }  // namespace octavo::emulate

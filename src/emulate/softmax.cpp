@@ -48,8 +48,10 @@ void softmax(Tile& tile, const SoftmaxStep& step) {
     tile.alpha[i] = seen ? exp2_one(m_old - m_new) : 1.0f;
     if (step.path == SoftmaxPath::exact) {
       const float offset = kPExponentShift - (seen ? m_new : 0.0f);
+      float unused[simd::kLanes] = {};
+      float* sum = tile.sums_codes ? unused : tile.sum + i * simd::kLanes;
       simd::stages().exp2_sum(s, kBlockN, tile.factor[i], offset, tile.alpha[i],
-                              tile.weights + i * kBlockN, tile.sum + i * simd::kLanes);
+                              tile.weights + i * kBlockN, sum);
     }
   }
 }

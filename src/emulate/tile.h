@@ -96,6 +96,7 @@ struct Tile {
   float acc_unit[kBlockM];  // descale of what is in acc
   float pending[kBlockM];   // product of alpha since the last promotion
   int steps_in_acc = 0;     // key tiles added since the last promotion
+  bool sums_codes = true;   // the row sum comes out of P8 and a column of ones beside V
   bool finite = true;       // nothing seen so far is NaN or infinite
 
   Fp8Tile q, k, v, p;
@@ -104,8 +105,8 @@ struct Tile {
   Buffer<float> weights;  // p before the cast
   Buffer<float> acc;      // tensor-core accumulator of P V
   Buffer<float> out;      // promoted FP32 sum
-  Buffer<float> acc_sum;  // direct path: row sums, accumulated and promoted like P V; lane 0 counts
-  Buffer<float> sum;      // row sums in 8 residues (exact) or lane 0 (direct)
+  Buffer<float> acc_sum;  // row sums of P8, accumulated and promoted like P V; lane 0 counts
+  Buffer<float> sum;      // row sums: lane 0 of those, or 8 residues of FP32 weights
 };
 
 /// Columns of the step at key n that row i of the tile sees, as [begin, end) within the step.

@@ -3,6 +3,7 @@
 #include "octavo/cuda.h"
 #include "octavo/error.h"
 #include "sm90/quantize/quantize_host.h"
+#include "sm90/sm90.h"
 
 namespace octavo {
 namespace {
@@ -36,6 +37,32 @@ void repack_v_on_device(const TensorView&, const DeviceOperand&, CudaStream) {
 
 QuantizedQkv sm90::quantize_host_tensors(const QuantizeParams&) { unsupported("quantize on sm90"); }
 
+std::size_t attention_workspace_bytes(const AttentionParams&) {
+  unsupported("attention_workspace_bytes");
+}
+
+void attention_on_device(const AttentionParams&, void*, std::size_t, CudaStream,
+                         const std::int32_t*) {
+  unsupported("attention_on_device");
+}
+
+void attention_on_device(const AttentionParams&, const DeviceQkv&, CudaStream,
+                         const std::int32_t*) {
+  unsupported("attention_on_device");
+}
+
 DeviceStatus device_status() { return {false, "this library was built without CUDA"}; }
 
+namespace sm90 {
+namespace {
+
+std::string why_unsupported(const AttentionProblem&) { return device_status().sentence; }
+
+AttentionStats run(const AttentionProblem&) { unsupported("attention_forward on sm90"); }
+
+}  // namespace
+
+const Engine kEngine{"sm90", "Hopper FP8 tensor cores", why_unsupported, run};
+
+}  // namespace sm90
 }  // namespace octavo

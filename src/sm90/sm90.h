@@ -5,7 +5,7 @@
 
 namespace octavo::sm90 {
 
-/// Hopper tensor-core kernels. This version has none yet and says so.
+/// Hopper tensor-core kernels; declines where there is no such device.
 extern const Engine kEngine;
 
 }  // namespace octavo::sm90

@@ -65,7 +65,7 @@ Verdict judge(const Problem& problem, RunResult& got, RunResult& want) {
       v.why = "lse differs between two runs; must be bit-equal";
     }
   } else {
-    v.bounds = reference_bounds(problem);
+    v.bounds = v.against == "emulate" ? emulation_bounds(problem) : reference_bounds(problem);
     v.why = broken_rule(v, got);
   }
   v.ok = v.why.empty();

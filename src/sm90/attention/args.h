@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the forward kernels are given, by value.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "core/quant_block.h"
+#include "octavo/tensor.h"
+#include "sm90/tile/scheduler.h"
+
+namespace octavo::sm90 {
+
+inline constexpr int kMaxKeyLengths = 128;
+
+/// f32 [b, h, s] with any strides; data may be null.
+struct RowValues {
+  float* data = nullptr;
+  std::int64_t stride_b = 0, stride_h = 0, stride_s = 0;
+
+  constexpr float* at(int b, int h, int s) const {
+    return data + b * stride_b + h * stride_h + s * stride_s;
+  }
+};
+
+struct AttentionArgs {
+  CUtensorMap q, k;  // [b, h, rows, channels]
+  CUtensorMap v;     // [b, h, channels, keys in kv order]
+  DescaleMap q_descale, k_descale, v_descale;
+  RowValues score_shift;
+  RowValues lse;
+
+  void* out = nullptr;
+  DType out_dtype = DType::bf16;
+  std::int64_t out_stride_b = 0, out_stride_s = 0, out_stride_h = 0;  // elements
+  bool wide_stores = false;  // rows of out start on 16-byte boundaries
+
+  Schedule schedule;
+  int sq = 0, sk = 0;
+  int dv = 0;                          // channels of out
+  int group = 1;                       // query heads that share a kv head
+  std::int64_t left = -1, right = -1;  // octavo/attention.h, MaskSpec
+
+  float sm_scale = 0;
+  float sm_scale_log2 = 0;                    // sm_scale log2 e
+  float softcap_scale = 0;                    // sm_scale / softcap; 0: no softcap
+  float softcap_log2 = 0;                     // softcap log2 e
+  bool k_per_key = false, v_per_key = false;  // descales of K, V: one a key
+
+  const std::int32_t* device_lengths = nullptr;  // [b], or null
+  bool has_lengths = false;                      // `lengths` counts
+  std::int32_t lengths[kMaxKeyLengths];
+
+  /// Valid keys of a batch entry.
+  constexpr int keys(int b) const {
+    if (device_lengths != nullptr) return device_lengths[b];
+    return has_lengths ? lengths[b] : sk;
+  }
+};
+
+}  // namespace octavo::sm90

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host side of the forward pass: what is supported, workspace, arguments, launch.
+#include "sm90/attention/attention.h"
+
+#include <algorithm>
+
+#include "core/softmax_constants.h"
+#include "core/tile_table.h"
+#include "core/validate.h"
+#include "octavo/error.h"
+#include "sm90/attention/args.h"
+#include "sm90/attention/launch.h"
+#include "sm90/check.h"
+#include "sm90/tensor_map.h"
+#include "sm90/tile/fragment.h"
+
+namespace octavo::sm90 {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+constexpr std::int64_t kMostRows = std::int64_t{1} << 30;
+
+/// K and V of one section of heads: a part of the 50 MB of L2 that the blocks of a wave share.
+constexpr std::int64_t kSectionBytes = 24 << 20;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+bool per_key(const DescaleMap& descale) { return descale.granularity == Granularity::token; }
+
+/// The head dims of the kernel that a call runs on; the copy engine fills in zeros.
+struct KernelDims {
+  int d, dv;
+};
+KernelDims kernel_dims(const Dims& n) {
+  const int d = padded_head_dim(n.d), dv = padded_head_dim(n.dv);
+  if (d == 192 && dv <= 128) return {192, 128};
+  return {std::max(d, dv), std::max(d, dv)};
+}
+
+AttentionKernels kernels_for(KernelDims dims) {
+  switch (dims.d) {
+    case 64: return attention_kernels<64, 64>();
+    case 96: return attention_kernels<96, 96>();
+    case 128: return attention_kernels<128, 128>();
+    case 192: return dims.dv == 128 ? attention_kernels<192, 128>() : attention_kernels<192, 192>();
+    default: return attention_kernels<256, 256>();
+  }
+}
+
+/// Q, K and V as the kernels read them.
+struct Operands {
+  CodesView q, k, v;
+  DescaleMap q_descale, k_descale, v_descale;
+  RowValues score_shift;
+  DType kv_format = DType::f8_e4m3;
+};
+
+AttentionKernel kernel_for(const AttentionProblem& problem, const Operands& x) {
+  const AttentionKernels kernels = kernels_for(kernel_dims(problem.dims));
+  if (x.kv_format == DType::f8_e5m2) return kernels.general_e5m2;
+  const bool general = per_key(x.k_descale) || per_key(x.v_descale) || problem.softcap > 0;
+  return general ? kernels.general : kernels.plain;
+}
+
+/// Row-major codes of an operand in the kernels' layout.
+CodesView rows_of(const DeviceOperand& x) {
+  return {x.codes,
+          x.padded_d,
+          x.padded_rows,
+          x.h,
+          x.b,
+          x.padded_d,
+          x.padded_rows * x.padded_d,
+          x.h * x.padded_rows * x.padded_d};
+}
+/// The same of V^T.
+CodesView transposed_rows_of(const DeviceOperand& x) {
+  return {x.codes,
+          x.padded_rows,
+          x.padded_d,
+          x.h,
+          x.b,
+          x.padded_rows,
+          x.padded_d * x.padded_rows,
+          x.h * x.padded_d * x.padded_rows};
+}
+/// Codes [b, s, h, d] with any strides.
+CodesView rows_of(const TensorView& x) {
+  return {x.data,     x.shape[3],  x.shape[1],  x.shape[2],
+          x.shape[0], x.stride[1], x.stride[2], x.stride[0]};
+}
+
+DescaleMap descales_of(const DeviceOperand& x) {
+  DescaleMap map;
+  map.data = x.descale;
+  map.granularity = x.granularity;
+  map.rows_per_block = std::max<std::int64_t>(x.padded_rows, 1);
+  switch (x.granularity) {
+    case Granularity::tensor: return map;
+    case Granularity::head: map.stride_h = 1; break;
+    case Granularity::block:
+      map.rows_per_block = x.block_rows;
+      map.stride_block = 1;
+      map.stride_h = ceil_div(x.rows, x.block_rows);
+      break;
+    case Granularity::token:
+      map.rows_per_block = 1;
+      map.stride_block = 1;
+      map.stride_h = x.padded_rows;
+      break;
+  }
+  map.stride_b = x.h * map.stride_h;
+  return map;
+}
+
+RowValues row_values(const TensorView& x) {
+  if (!x.present()) return {};
+  return {static_cast<float*>(x.data), x.stride[0], x.stride[1], x.stride[2]};
+}
+
+bool rows_are_wide(const TensorView& out) {
+  const auto unit = static_cast<std::int64_t>(16 / size_of(out.dtype));
+  return out.stride[0] % unit == 0 && out.stride[1] % unit == 0 && out.stride[2] % unit == 0 &&
+         reinterpret_cast<std::uintptr_t>(out.data) % 16 == 0;
+}
+
+Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
+  const Dims& n = problem.dims;
+  Schedule schedule;
+  schedule.m_blocks = static_cast<int>(ceil_div(n.sq, kernel.block_m));
+  schedule.heads = static_cast<int>(n.hq);
+  schedule.batches = static_cast<int>(n.b);
+  const std::int64_t head_bytes = std::max<std::int64_t>(n.sk * (n.d + n.dv), 1);
+  const std::int64_t kv_heads = std::max<std::int64_t>(kSectionBytes / head_bytes, 1);
+  schedule.section = static_cast<int>(
+      std::min<std::int64_t>(kv_heads * n.group(), std::max<std::int64_t>(n.hq * n.b, 1)));
+  return schedule;
+}
+
+void set_lengths(AttentionArgs& args, const AttentionProblem& problem,
+                 const std::int32_t* device_lengths) {
+  const std::vector<std::int64_t>& lengths = problem.key_lengths;
+  args.device_lengths = device_lengths;
+  if (device_lengths != nullptr) return;
+  args.has_lengths = std::any_of(lengths.begin(), lengths.end(),
+                                 [&](std::int64_t n) { return n != problem.dims.sk; });
+  if (!args.has_lengths) return;
+  if (lengths.size() > std::size_t{kMaxKeyLengths}) {
+    throw Error(ErrorCode::unsupported, "attention_on_device: key_lengths.size is " +
+                                            std::to_string(lengths.size()) + "; must be at most " +
+                                            std::to_string(kMaxKeyLengths) +
+                                            ", or given as device_key_lengths");
+  }
+  std::transform(lengths.begin(), lengths.end(), args.lengths,
+                 [](std::int64_t n) { return static_cast<std::int32_t>(n); });
+}
+
+void set_scores(AttentionArgs& args, const AttentionProblem& problem) {
+  args.sm_scale = static_cast<float>(problem.sm_scale);
+  args.sm_scale_log2 = static_cast<float>(problem.sm_scale * kLog2E);
+  if (problem.softcap > 0) {
+    const double cap = static_cast<double>(problem.softcap);
+    args.softcap_scale = static_cast<float>(problem.sm_scale / cap);
+    args.softcap_log2 = static_cast<float>(cap * kLog2E);
+  }
+}
+
+AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
+                        const AttentionKernel& kernel, const std::int32_t* device_lengths) {
+  const Dims& n = problem.dims;
+  AttentionArgs args;
+  args.q = make_tensor_map(x.q, 128, kWarpgroupRows);
+  args.k = make_tensor_map(x.k, 128, kBlockN);
+  args.v = make_tensor_map(x.v, kBlockN, kernel_dims(n).dv);
+  args.q_descale = x.q_descale;
+  args.k_descale = x.k_descale;
+  args.v_descale = x.v_descale;
+  args.k_per_key = per_key(x.k_descale);
+  args.v_per_key = per_key(x.v_descale);
+  args.score_shift = x.score_shift;
+  args.lse = row_values(problem.lse);
+  args.out = problem.out.data;
+  args.out_dtype = problem.out.dtype;
+  args.out_stride_b = problem.out.stride[0];
+  args.out_stride_s = problem.out.stride[1];
+  args.out_stride_h = problem.out.stride[2];
+  args.wide_stores = rows_are_wide(problem.out);
+  args.schedule = schedule_of(problem, kernel);
+  args.sq = static_cast<int>(n.sq);
+  args.sk = static_cast<int>(n.sk);
+  args.dv = static_cast<int>(n.dv);
+  args.group = static_cast<int>(n.group());
+  args.left = problem.mask.left;
+  args.right = problem.mask.right;
+  set_scores(args, problem);
+  set_lengths(args, problem, device_lengths);
+  return args;
+}
+
+int multiprocessors() {
+  int device = 0, count = 0;
+  check(cudaGetDevice(&device), "reading the current device");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+        "reading the number of multiprocessors");
+  return count;
+}
+
+void launch(const AttentionProblem& problem, const Operands& x, CudaStream stream,
+            const std::int32_t* device_lengths) {
+  const AttentionKernel kernel = kernel_for(problem, x);
+  const AttentionArgs args = make_args(problem, x, kernel, device_lengths);
+  const int items = args.schedule.items();
+  if (items == 0) return;
+  check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(kernel.shared_bytes)),
+        "reserving shared memory");
+  void* parameters[] = {const_cast<AttentionArgs*>(&args)};
+  check(cudaLaunchKernel(
+            kernel.function, dim3(static_cast<unsigned>(std::min(items, multiprocessors()))),
+            dim3(static_cast<unsigned>(kernel.threads)), parameters, kernel.shared_bytes, stream),
+        "attention kernel");
+}
+
+/// The 16- and 32-bit operands of a call as the quantiser takes them; FP8 ones become empty.
+QuantizeParams quantize_params(const AttentionProblem& problem) {
+  QuantizeParams params;
+  const auto part = [](const Operand& operand) {
+    TensorView x = operand.x;
+    if (operand.quantised()) {
+      x.dtype = DType::bf16;
+      x.shape[1] = 0;
+    }
+    return x;
+  };
+  params.q = part(problem.q);
+  params.k = part(problem.k);
+  params.v = part(problem.v);
+  params.recipe = problem.recipe;
+  params.rope = problem.rope;
+  if (params.k.shape[1] == problem.dims.sk && params.v.shape[1] == problem.dims.sk) {
+    params.key_lengths = problem.key_lengths;
+  }
+  return params;
+}
+
+bool all_quantised(const AttentionProblem& problem) {
+  return problem.q.quantised() && problem.k.quantised() && problem.v.quantised();
+}
+
+struct Workspace {
+  explicit Workspace(const AttentionProblem& problem) {
+    if (!all_quantised(problem)) {
+      quantised = aligned(quantize_workspace_bytes(quantize_params(problem)));
+    }
+    if (problem.v.quantised()) {
+      v = device_operand(problem.v.x, problem.v.descale.granularity, false);
+      repacked = aligned(static_cast<std::size_t>(v.code_bytes()));
+    }
+  }
+  std::size_t bytes() const { return quantised + repacked; }
+
+  std::size_t quantised = 0, repacked = 0;
+  DeviceOperand v;
+};
+
+/// Quantises what is in 16 bits, repacks V where it is FP8.
+Operands prepare(const AttentionProblem& problem, std::byte* workspace, CudaStream stream,
+                 const std::int32_t* device_lengths) {
+  Workspace work(problem);
+  Operands x;
+  DeviceQkv qkv;
+  if (!all_quantised(problem)) {
+    qkv = quantize_on_device(quantize_params(problem), workspace, work.quantised, stream,
+                             device_lengths);
+    x.score_shift = {qkv.score_shift, problem.dims.hq * problem.dims.sq, problem.dims.sq, 1};
+  }
+  if (problem.score_shift.present()) x.score_shift = row_values(problem.score_shift);
+  x.q = problem.q.quantised() ? rows_of(problem.q.x) : rows_of(qkv.q);
+  x.q_descale = problem.q.quantised() ? problem.q.descale : descales_of(qkv.q);
+  x.k = problem.k.quantised() ? rows_of(problem.k.x) : rows_of(qkv.k);
+  x.k_descale = problem.k.quantised() ? problem.k.descale : descales_of(qkv.k);
+  x.kv_format = problem.k.quantised() ? problem.k.x.dtype : qkv.k.dtype;
+  if (problem.v.quantised()) {
+    work.v.codes = reinterpret_cast<std::uint8_t*>(workspace + work.quantised);
+    repack_v_on_device(problem.v.x, work.v, stream);
+    x.v = transposed_rows_of(work.v);
+    x.v_descale = problem.v.descale;
+  } else {
+    x.v = transposed_rows_of(qkv.v);
+    x.v_descale = descales_of(qkv.v);
+  }
+  return x;
+}
+
+std::string why_unreadable(const char* name, const Operand& operand) {
+  if (!operand.quantised() || copy_engine_reads(rows_of(operand.x))) return "";
+  return std::string(name) +
+         " is FP8 with strides or a base that are no multiples of 16 bytes; must "
+         "be for the Hopper kernels";
+}
+
+DType format_of(const Operand& operand, const Recipe& recipe) {
+  return operand.quantised() ? operand.x.dtype : recipe.kv_format;
+}
+
+}  // namespace
+
+std::string why_unsupported_on_device(const AttentionProblem& problem) {
+  const Dims& n = problem.dims;
+  if (problem.softmax != SoftmaxPath::exact) return "softmax is direct; must be exact";
+  if (problem.accumulator != Accumulator::hopper) {
+    return "accumulator is fp32; must be hopper, which is what the tensor cores do";
+  }
+  if (problem.promote_every != 1) {
+    return "promote_every is " + std::to_string(problem.promote_every) +
+           "; must be 1: promotion costs the Hopper kernels nothing";
+  }
+  if (n.sq > kMostRows || n.sk > kMostRows) return "q.shape[1] and k.shape[1] must be at most 2^30";
+  if (format_of(problem.k, problem.recipe) != format_of(problem.v, problem.recipe)) {
+    return "k and v are FP8 of two formats; must be of one";
+  }
+  if (problem.q.quantised() && problem.recipe.smooth_k && !all_quantised(problem)) {
+    return "q is FP8 and k is smoothed; must be both in 16 or 32 bits, or neither";
+  }
+  for (const auto& [name, operand] : {std::pair{"q", &problem.q}, {"k", &problem.k}}) {
+    const std::string reason = why_unreadable(name, *operand);
+    if (!reason.empty()) return reason;
+  }
+  return "";
+}
+
+namespace {
+
+void require_supported(const AttentionProblem& problem) {
+  const std::string reason = why_unsupported_on_device(problem);
+  if (!reason.empty()) throw Error(ErrorCode::unsupported, "attention_on_device: " + reason);
+}
+
+}  // namespace
+
+std::size_t attention_workspace_bytes(const AttentionProblem& problem) {
+  return Workspace(problem).bytes();
+}
+
+void attend_on_device(const AttentionProblem& problem, void* workspace, std::size_t bytes,
+                      CudaStream stream, const std::int32_t* device_lengths) {
+  require_supported(problem);
+  const std::size_t needed = attention_workspace_bytes(problem);
+  if (needed > 0 && (workspace == nullptr || bytes < needed ||
+                     reinterpret_cast<std::uintptr_t>(workspace) % kAlignment != 0)) {
+    throw Error(ErrorCode::invalid_argument,
+                "attention_on_device: workspace has " + std::to_string(bytes) +
+                    " bytes; must have " + std::to_string(needed) + " at a 256-byte boundary");
+  }
+  const Operands x = prepare(problem, static_cast<std::byte*>(workspace), stream, device_lengths);
+  launch(problem, x, stream, device_lengths);
+}
+
+void attend_on_device(const AttentionProblem& problem, const DeviceQkv& qkv, CudaStream stream,
+                      const std::int32_t* device_lengths) {
+  require_supported(problem);
+  Operands x;
+  x.q = rows_of(qkv.q);
+  x.k = rows_of(qkv.k);
+  x.v = transposed_rows_of(qkv.v);
+  x.q_descale = descales_of(qkv.q);
+  x.k_descale = descales_of(qkv.k);
+  x.v_descale = descales_of(qkv.v);
+  x.kv_format = qkv.k.dtype;
+  x.score_shift = {qkv.score_shift, problem.dims.hq * problem.dims.sq, problem.dims.sq, 1};
+  launch(problem, x, stream, device_lengths);
+}
+
+}  // namespace octavo::sm90
+
+namespace octavo {
+namespace {
+
+/// A view of codes in the kernels' layout, for checks of shapes and types.
+TensorView view_of(const DeviceOperand& x) {
+  TensorView view = contiguous(x.codes, x.dtype, {x.b, x.rows, x.h, x.d}, {Device::Kind::cuda, 0});
+  view.stride[0] = x.h * x.padded_rows * x.padded_d;
+  view.stride[1] = x.padded_d;
+  view.stride[2] = x.padded_rows * x.padded_d;
+  return view;
+}
+
+/// Descales may take any form here: the operands say which.
+TensorView one_descale(const DeviceOperand& x) {
+  return contiguous(x.descale, DType::f32, {1}, {Device::Kind::cuda, 0});
+}
+
+AttentionParams with_operands(AttentionParams params, const DeviceQkv& qkv) {
+  if (params.q.present() || params.k.present() || params.v.present()) {
+    throw Error(ErrorCode::invalid_argument,
+                "attention_on_device: params.q, k or v is given; must be left out where operands "
+                "are");
+  }
+  params.q = view_of(qkv.q);
+  params.k = view_of(qkv.k);
+  params.v = view_of(qkv.v);
+  params.q_descale = one_descale(qkv.q);
+  params.k_descale = one_descale(qkv.k);
+  params.v_descale = one_descale(qkv.v);
+  return params;
+}
+
+}  // namespace
+
+std::size_t attention_workspace_bytes(const AttentionParams& params) {
+  return sm90::attention_workspace_bytes(validate(params));
+}
+
+void attention_on_device(const AttentionParams& params, void* workspace, std::size_t bytes,
+                         CudaStream stream, const std::int32_t* device_key_lengths) {
+  sm90::attend_on_device(validate(params), workspace, bytes, stream, device_key_lengths);
+}
+
+void attention_on_device(const AttentionParams& params, const DeviceQkv& operands,
+                         CudaStream stream, const std::int32_t* device_key_lengths) {
+  sm90::attend_on_device(validate(with_operands(params, operands)), operands, stream,
+                         device_key_lengths);
+}
+
+}  // namespace octavo

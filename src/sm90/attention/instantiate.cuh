@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a file of instances/ includes before it names its head dims.
+#pragma once
+
+#include "sm90/attention/kernel.cuh"
+#include "sm90/attention/launch.h"
+#include "sm90/attention/traits.h"
+
+namespace octavo::sm90 {
+
+template <typename Traits>
+AttentionKernel kernel_of(const char* name) {
+  static_assert(sizeof(Shared<Traits>) <= kSharedMemoryLimit,
+                "tile_table.h: fewer stages, or they do not fit shared memory");
+  return {reinterpret_cast<const void*>(&attention_kernel<Traits>), name, Traits::kThreads,
+          Traits::kBlockM, sizeof(Shared<Traits>)};
+}
+
+template <int kD, int kDv>
+AttentionKernels attention_kernels() {
+  return {kernel_of<Traits<kD, kDv, DType::f8_e4m3, PlainScores>>("plain"),
+          kernel_of<Traits<kD, kDv, DType::f8_e4m3, GeneralScores>>("general"),
+          kernel_of<Traits<kD, kDv, DType::f8_e5m2, GeneralScores>>("general_e5m2")};
+}
+
+}  // namespace octavo::sm90

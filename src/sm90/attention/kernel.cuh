@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward kernel: one producer warp and two to four consumer warpgroups a thread block, one
+// block a multiprocessor, work items in turn.
+#pragma once
+
+#include "sm90/attention/consumer.cuh"
+#include "sm90/attention/load.cuh"
+#include "sm90/ptx/warpgroup.cuh"
+
+namespace octavo::sm90 {
+
+/// Barriers, and the rows of ones beside V^T, which stay there.
+template <typename Traits>
+__device__ inline void set_up(Shared<Traits>& shared) {
+  constexpr int kConsumerWarps = Traits::kConsumers * kWarpgroupThreads / 32;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Traits::kQStages; ++i) {
+      ptx::mbarrier_init(&shared.q_full[i], 1);
+      ptx::mbarrier_init(&shared.q_empty[i], kConsumerWarps);
+    }
+    for (int i = 0; i < Traits::kStages; ++i) {
+      ptx::mbarrier_init(&shared.kv_full[i], 1);
+      ptx::mbarrier_init(&shared.kv_empty[i], kConsumerWarps);
+    }
+    ptx::fence_barrier_init();
+  }
+  constexpr std::uint32_t kOnes = Traits::kKvFormat == DType::f8_e4m3 ? 0x38383838u : 0x3c3c3c3cu;
+  constexpr int kWords = kOnesRows * kBlockN / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < Traits::kStages * kWords; i += Traits::kThreads) {
+    auto* rows =
+        reinterpret_cast<std::uint32_t*>(shared.v[i / kWords] + Traits::kHeadDimV * kBlockN);
+    rows[i % kWords] = kOnes;
+  }
+  ptx::fence_proxy_async();
+  __syncthreads();
+}
+
+template <typename Traits>
+__global__ void __launch_bounds__(Traits::kThreads, 1)
+    attention_kernel(const __grid_constant__ AttentionArgs args) {
+  extern __shared__ __align__(1024) std::uint8_t memory[];
+  auto& shared = *reinterpret_cast<Shared<Traits>*>(memory);
+  set_up(shared);
+  if (threadIdx.x >= Traits::kConsumers * kWarpgroupThreads) {
+    if constexpr (Traits::kMovesRegisters) {
+      ptx::give_registers<Traits::kShape.producer_registers>();
+    }
+    if (threadIdx.x < Traits::kConsumers * kWarpgroupThreads + 32) {
+      Producer<Traits>(args, shared).run();
+    }
+  } else {
+    if constexpr (Traits::kMovesRegisters) {
+      ptx::take_registers<Traits::kShape.consumer_registers>();
+    }
+    Consumer<Traits>(args, shared).run();
+  }
+}
+
+}  // namespace octavo::sm90

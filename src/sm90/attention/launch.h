@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward kernels as host code sees them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "octavo/tensor.h"
+
+namespace octavo::sm90 {
+
+struct AttentionKernel {
+  const void* function;
+  const char* name;  // as `octavo info` shows it
+  int threads;
+  int block_m;
+  std::size_t shared_bytes;
+};
+
+/// The kernels of one pair of padded head dims.
+struct AttentionKernels {
+  AttentionKernel plain;         // E4M3, a descale per key tile or coarser
+  AttentionKernel general;       // E4M3, descales per key and softcap too
+  AttentionKernel general_e5m2;  // the same for K and V in E5M2
+};
+
+template <int kD, int kDv>
+AttentionKernels attention_kernels();
+
+extern template AttentionKernels attention_kernels<64, 64>();
+extern template AttentionKernels attention_kernels<96, 96>();
+extern template AttentionKernels attention_kernels<128, 128>();
+extern template AttentionKernels attention_kernels<192, 128>();
+extern template AttentionKernels attention_kernels<192, 192>();
+extern template AttentionKernels attention_kernels<256, 256>();
+
+}  // namespace octavo::sm90

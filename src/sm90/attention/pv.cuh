@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stage `pv`: two-level accumulation. FP8 tensor cores keep 14 significant bits, so the product of
+// one key tile goes into fresh accumulators and from there into FP32 registers:
+//
+//   O <- O * (alpha * unit_old / unit_new) + P8 V8        l <- l * alpha + P8 1
+//
+// O is kept in units of the tile's descale_v, so that rescaling, promotion and descale are one
+// fused multiply-add; the row sum l comes out of 8 rows of ones beside V^T.
+#pragma once
+
+#include <cstdint>
+
+#include "sm90/attention/requantise_p.cuh"
+#include "sm90/attention/shared.h"
+
+namespace octavo::sm90 {
+
+/// The output of a thread's two rows and their sums.
+template <typename Traits>
+struct Output {
+  float o[Traits::kHeadDimV / 2] = {};  // in the accumulator's layout
+  float l[2] = {};
+  float unit[2] = {};  // O's; 0: nothing yet
+};
+
+/// What a step multiplies: O by `keep`, the product by `add` (1 unless units are far apart).
+struct Promotion {
+  float alpha[2];
+  float keep[2];
+  float add[2] = {1.0f, 1.0f};
+  bool plain = true;  // add is 1
+};
+
+/// Factors that bring O and the product to one unit.
+struct UnitChange {
+  float keep = 1.0f;  // times alpha, of O
+  float add = 1.0f;   // of the product
+};
+
+/// From `unit` to that of this tile. A unit 2^80 times smaller, which an all-zero tile of V has,
+/// would overflow O: there the product is brought to O's unit instead.
+__device__ inline UnitChange change_unit(float& unit, float descale) {
+  constexpr float kFar = 0x1p80f;
+  if (unit > descale * kFar) return {1.0f, descale / unit};
+  const float keep = descale > 0 ? unit / descale : 0.0f;
+  unit = descale;
+  return {keep, 1.0f};
+}
+
+__device__ inline void set_unit(Promotion& step, int half, UnitChange change) {
+  step.keep[half] = step.alpha[half] * change.keep;
+  step.add[half] = change.add;
+  if (change.add != 1.0f) step.plain = false;
+}
+
+/// Rows of V^T that one product takes: registers, not the tensor cores, set this.
+template <typename Traits>
+struct Chunks {
+  static constexpr bool kOne = Traits::kHeadDimV == 96;
+  static constexpr int kRows = kOne ? 96 : 64;
+  static constexpr int kCount = Traits::kHeadDimV / kRows;
+  static constexpr int width(int chunk) { return kRows + (chunk + 1 == kCount ? kOnesRows : 0); }
+  static_assert(Traits::kHeadDimV % kRows == 0);
+};
+
+/// Issues the product of P with one chunk.
+template <typename Traits, int kChunk>
+__device__ inline void start_chunk(float (&acc)[Chunks<Traits>::width(kChunk) / 2],
+                                   const std::uint32_t (&p)[kPWords], std::uint32_t v) {
+  const std::uint32_t chunk = v + kChunk * Chunks<Traits>::kRows * kBlockN / 16;
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < kBlockN / 32; ++step) {
+    const std::uint64_t b = ptx::descriptor(chunk + static_cast<std::uint32_t>(step) * 2);
+    if (step == 0) {
+      ptx::wgmma_rs<Traits::kKvFormat, false>(acc, p + 4 * step, b);
+    } else {
+      ptx::wgmma_rs<Traits::kKvFormat, true>(acc, p + 4 * step, b);
+    }
+  }
+  ptx::wgmma_commit();
+}
+
+template <typename Traits, int kChunk, int kCount>
+__device__ inline void promote(Output<Traits>& out, float (&acc)[kCount], const Promotion& step) {
+  constexpr int kColumns = Chunks<Traits>::kRows / 2, kFirst = kChunk * kColumns;
+  if (!step.plain) {
+#pragma unroll
+    for (int r = 0; r < kColumns; ++r) acc[r] *= step.add[fragment_half(r)];
+  }
+#pragma unroll
+  for (int r = 0; r < kColumns; ++r) {
+    out.o[kFirst + r] = __fmaf_rn(out.o[kFirst + r], step.keep[fragment_half(r)], acc[r]);
+  }
+  if constexpr (kCount > kColumns) {  // the ones: all columns alike
+    out.l[0] = __fmaf_rn(out.l[0], step.alpha[0], acc[kColumns]);
+    out.l[1] = __fmaf_rn(out.l[1], step.alpha[1], acc[kColumns + 2]);
+  }
+}
+
+/// From chunk kChunk on. Where registers allow, the next product runs while this one is promoted.
+template <typename Traits, int kChunk, int kCount>
+__device__ inline void finish_chunks(Output<Traits>& out, float (&acc)[kCount],
+                                     const std::uint32_t (&p)[kPWords], std::uint32_t v,
+                                     const Promotion& step) {
+  if constexpr (kChunk + 1 == Chunks<Traits>::kCount) {
+    ptx::wgmma_wait<0>();
+    ptx::pin(acc);
+    promote<Traits, kChunk>(out, acc, step);
+  } else {
+    float next[Chunks<Traits>::width(kChunk + 1) / 2];
+    if constexpr (Traits::kOverlapsPromotion) {
+      start_chunk<Traits, kChunk + 1>(next, p, v);
+      ptx::wgmma_wait<1>();
+      ptx::pin(acc);
+      promote<Traits, kChunk>(out, acc, step);
+    } else {
+      ptx::wgmma_wait<0>();
+      ptx::pin(acc);
+      promote<Traits, kChunk>(out, acc, step);
+      start_chunk<Traits, kChunk + 1>(next, p, v);
+    }
+    finish_chunks<Traits, kChunk + 1>(out, next, p, v, step);
+  }
+}
+
+template <typename Traits>
+__device__ inline void pv(Output<Traits>& out, std::uint32_t (&p)[kPWords], std::uint32_t v,
+                          const Promotion& step) {
+  float acc[Chunks<Traits>::width(0) / 2];
+  ptx::pin(p);
+  start_chunk<Traits, 0>(acc, p, v);
+  finish_chunks<Traits, 0>(out, acc, p, v, step);
+}
+
+}  // namespace octavo::sm90

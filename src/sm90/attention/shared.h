@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory of one forward kernel.
+#pragma once
+
+#include <cstdint>
+
+#include "core/tile_table.h"
+#include "sm90/tile/fragment.h"
+
+namespace octavo::sm90 {
+
+inline constexpr int kOnesRows = 8;  // beside V^T: the product's row sums of P
+
+template <typename Traits>
+struct alignas(1024) Shared {
+  // The 128-byte swizzle repeats every 1024 bytes: each array below is a multiple of that.
+  std::uint8_t q[Traits::kQStages][Traits::kConsumers][Traits::kPieces][kWarpgroupRows * 128];
+  std::uint8_t k[Traits::kStages][Traits::kPieces][kBlockN * 128];
+  std::uint8_t v[Traits::kStages][(Traits::kHeadDimV + kOnesRows) * kBlockN];
+
+  float k_descale[Traits::kStages][Traits::kDescales];
+  float v_descale[Traits::kStages][Traits::kDescales];
+  int item[Traits::kQStages];  // of the schedule; kNoItem ends the work
+
+  std::uint64_t q_full[Traits::kQStages], q_empty[Traits::kQStages];
+  std::uint64_t kv_full[Traits::kStages], kv_empty[Traits::kStages];
+
+  static constexpr std::uint32_t kQBytes = sizeof(q) / Traits::kQStages;
+  static constexpr std::uint32_t kKvBytes =
+      sizeof(k) / Traits::kStages + std::uint32_t{Traits::kHeadDimV} * kBlockN;
+};
+
+inline constexpr int kNoItem = -1;
+inline constexpr std::size_t kSharedMemoryLimit = 227 * 1024;  // a thread block's, Hopper
+
+}  // namespace octavo::sm90

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compile-time shape of one forward kernel, from core/tile_table.h.
+#pragma once
+
+#include "core/tile_table.h"
+#include "octavo/tensor.h"
+#include "sm90/tile/fragment.h"
+
+namespace octavo::sm90 {
+
+/// Scores that need one factor a row and key tile, the fast kernels.
+struct PlainScores {
+  static constexpr bool kGeneral = false;
+};
+
+/// Also descales per key of K and V, and softcap.
+struct GeneralScores {
+  static constexpr bool kGeneral = true;
+};
+
+template <int kD, int kDv, DType kFormat, typename ScoresType>
+struct Traits {
+  using Scores = ScoresType;
+  static constexpr DType kKvFormat = kFormat;
+  static constexpr int kHeadDim = kD;
+  static constexpr int kHeadDimV = kDv;
+  static constexpr KernelShape kShape =
+      Scores::kGeneral ? general_kernel_shape(kD) : kernel_shape(kD);
+  static constexpr int kConsumers = kShape.consumers;  // warpgroups of 64 query rows
+  static constexpr int kStages = kShape.stages;        // of K and V in shared memory
+  static constexpr int kBlockM = kConsumers * kWarpgroupRows;
+  static constexpr bool kMovesRegisters = kShape.consumer_registers > 0;
+  static constexpr int kProducerThreads = kMovesRegisters ? kWarpgroupThreads : 32;
+  static constexpr int kThreads = kConsumers * kWarpgroupThreads + kProducerThreads;
+
+  // Registers for two products of P V at a time.
+  static constexpr bool kOverlapsPromotion = kConsumers == 2 && !Scores::kGeneral;
+
+  // Rows of Q and K lie in shared memory in pieces of 128 bytes, the width of a swizzle; channels
+  // that the tensor lacks are zeros that the copy engine fills in.
+  static constexpr int kPieces = (kD + 127) / 128;
+  static constexpr int kQStages = 2;
+  static constexpr int kDescales = Scores::kGeneral ? kBlockN : 1;  // of K, and of V, a key tile
+};
+
+}  // namespace octavo::sm90

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic that C++ has no name for. PTX ISA, "ex2".
+#pragma once
+
+namespace octavo::sm90::ptx {
+
+/// 2^x within 2 ulp; 0 for -inf; results below 2^-126 are 0.
+__device__ inline float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace octavo::sm90::ptx

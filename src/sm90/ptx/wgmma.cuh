@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Warpgroup matrix products, FP8 x FP8 -> FP32. PTX ISA, "Asynchronous Warpgroup Level Matrix
+// Multiply-Accumulate Operation".
+//
+// d is this thread's share of a 64 x kN accumulator: d[4 j + i], i < 2: row lane / 4 + 16 warp,
+// i >= 2: 8 rows below; column 8 j + 2 (lane % 4) + i % 2.
+#pragma once
+
+#include <cstdint>
+
+#include "octavo/tensor.h"
+#include "sm90/ptx/mbarrier.cuh"
+
+namespace octavo::sm90::ptx {
+
+/// Orders register and shared-memory accesses before the warpgroup's next products.
+__device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/// Waits until at most kPending of the committed groups are under way.
+template <int kPending>
+__device__ inline void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+/// Keeps the compiler from moving accesses of these registers across this point. No instruction.
+template <int kCount>
+__device__ inline void pin(float (&r)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(r[i])::"memory");
+}
+template <int kCount>
+__device__ inline void pin(std::uint32_t (&r)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(r[i])::"memory");
+}
+
+/// An operand in shared memory: rows of 128 bytes, contiguous along the reduction, stored by the
+/// copy engine with its 128-byte swizzle, groups of 8 rows 1024 bytes apart. PTX ISA, "Matrix
+/// Descriptor". The low word alone, so that address arithmetic stays in 32 bits: 16 bytes count 1.
+__device__ inline std::uint32_t operand_word(const void* tile) {
+  return ((shared_address(tile) & 0x3ffffu) >> 4) | (1u << 16);
+}
+__device__ inline std::uint64_t descriptor(std::uint32_t word) {
+  constexpr std::uint32_t kHigh = (1024u >> 4) | (1u << 30);  // group pitch; 128-byte swizzle
+  return (static_cast<std::uint64_t>(kHigh) << 32) | word;
+}
+
+#define OCTAVO_D32                                                         \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define OCTAVO_D36                                                                   \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35"
+#define OCTAVO_D52                                                                   \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51"
+#define OCTAVO_D64                                                                   \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define OCTAVO_F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define OCTAVO_F32                                                                       \
+  OCTAVO_F4(0), OCTAVO_F4(4), OCTAVO_F4(8), OCTAVO_F4(12), OCTAVO_F4(16), OCTAVO_F4(20), \
+      OCTAVO_F4(24), OCTAVO_F4(28)
+#define OCTAVO_F36                                                                       \
+  OCTAVO_F4(0), OCTAVO_F4(4), OCTAVO_F4(8), OCTAVO_F4(12), OCTAVO_F4(16), OCTAVO_F4(20), \
+      OCTAVO_F4(24), OCTAVO_F4(28), OCTAVO_F4(32)
+#define OCTAVO_F52                                                                              \
+  OCTAVO_F4(0), OCTAVO_F4(4), OCTAVO_F4(8), OCTAVO_F4(12), OCTAVO_F4(16), OCTAVO_F4(20),        \
+      OCTAVO_F4(24), OCTAVO_F4(28), OCTAVO_F4(32), OCTAVO_F4(36), OCTAVO_F4(40), OCTAVO_F4(44), \
+      OCTAVO_F4(48)
+#define OCTAVO_F64                                                                              \
+  OCTAVO_F4(0), OCTAVO_F4(4), OCTAVO_F4(8), OCTAVO_F4(12), OCTAVO_F4(16), OCTAVO_F4(20),        \
+      OCTAVO_F4(24), OCTAVO_F4(28), OCTAVO_F4(32), OCTAVO_F4(36), OCTAVO_F4(40), OCTAVO_F4(44), \
+      OCTAVO_F4(48), OCTAVO_F4(52), OCTAVO_F4(56), OCTAVO_F4(60)
+
+#define OCTAVO_WGMMA_SS(n, count, a, b, accumulate, formats)                                  \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #accumulate                               \
+               ", 0;\n"                                                                       \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." formats " {" OCTAVO_D##count \
+               "}, %" #a ", %" #b ", p, 1, 1;\n}"                                             \
+               : OCTAVO_F##count                                                              \
+               : "l"(a_descriptor), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0))
+#define OCTAVO_WGMMA_RS(n, count, a0, a1, a2, a3, b, accumulate, formats)                     \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #accumulate                               \
+               ", 0;\n"                                                                       \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." formats " {" OCTAVO_D##count \
+               "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", p, 1, 1;\n}"            \
+               : OCTAVO_F##count                                                              \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_descriptor),               \
+                 "n"(kAccumulate ? 1 : 0))
+
+/// d (+)= A B^T for 32 values of the reduction: A [64, 32] E4M3 and B [kN, 32] of kFormat, both in
+/// shared memory.
+template <DType kFormat, bool kAccumulate>
+__device__ inline void wgmma_ss(float (&d)[64], std::uint64_t a_descriptor,
+                                std::uint64_t b_descriptor) {
+  if constexpr (kFormat == DType::f8_e4m3) {
+    OCTAVO_WGMMA_SS(128, 64, 64, 65, 66, "e4m3.e4m3");
+  } else {
+    OCTAVO_WGMMA_SS(128, 64, 64, 65, 66, "e4m3.e5m2");
+  }
+}
+
+/// The same with A in registers: a[0] and a[2] hold row lane / 4, k = 4 (lane % 4) + {0 .. 3} and
+/// 16 more; a[1] and a[3] those 8 rows below.
+template <DType kFormat, bool kAccumulate>
+__device__ inline void wgmma_rs(float (&d)[32], const std::uint32_t* a,
+                                std::uint64_t b_descriptor) {
+  if constexpr (kFormat == DType::f8_e4m3) {
+    OCTAVO_WGMMA_RS(64, 32, 32, 33, 34, 35, 36, 37, "e4m3.e4m3");
+  } else {
+    OCTAVO_WGMMA_RS(64, 32, 32, 33, 34, 35, 36, 37, "e4m3.e5m2");
+  }
+}
+template <DType kFormat, bool kAccumulate>
+__device__ inline void wgmma_rs(float (&d)[36], const std::uint32_t* a,
+                                std::uint64_t b_descriptor) {
+  if constexpr (kFormat == DType::f8_e4m3) {
+    OCTAVO_WGMMA_RS(72, 36, 36, 37, 38, 39, 40, 41, "e4m3.e4m3");
+  } else {
+    OCTAVO_WGMMA_RS(72, 36, 36, 37, 38, 39, 40, 41, "e4m3.e5m2");
+  }
+}
+template <DType kFormat, bool kAccumulate>
+__device__ inline void wgmma_rs(float (&d)[52], const std::uint32_t* a,
+                                std::uint64_t b_descriptor) {
+  if constexpr (kFormat == DType::f8_e4m3) {
+    OCTAVO_WGMMA_RS(104, 52, 52, 53, 54, 55, 56, 57, "e4m3.e4m3");
+  } else {
+    OCTAVO_WGMMA_RS(104, 52, 52, 53, 54, 55, 56, 57, "e4m3.e5m2");
+  }
+}
+
+#undef OCTAVO_WGMMA_SS
+#undef OCTAVO_WGMMA_RS
+#undef OCTAVO_F4
+#undef OCTAVO_D32
+#undef OCTAVO_D36
+#undef OCTAVO_D52
+#undef OCTAVO_D64
+#undef OCTAVO_F32
+#undef OCTAVO_F36
+#undef OCTAVO_F52
+#undef OCTAVO_F64
+
+}  // namespace octavo::sm90::ptx

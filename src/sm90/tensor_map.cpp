@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sm90/tensor_map.h"
+
+#include <algorithm>
+#include <string>
+
+#include "octavo/error.h"
+#include "sm90/check.h"
+
+namespace octavo::sm90 {
+namespace {
+
+/// The driver's encoder, found at run time: the library does not link against the driver.
+decltype(&cuTensorMapEncodeTiled) encoder() {
+  static const auto function = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
+                                           cudaEnableDefault, &found),
+          "looking up cuTensorMapEncodeTiled");
+    if (found != cudaDriverEntryPointSuccess) {
+      throw Error(ErrorCode::cuda,
+                  "the driver has no cuTensorMapEncodeTiled; must be 525 or newer");
+    }
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
+  }();
+  return function;
+}
+
+}  // namespace
+
+bool copy_engine_reads(const CodesView& x) {
+  const auto aligned = [](std::int64_t stride) { return stride % 16 == 0; };
+  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && aligned(x.row_stride) &&
+         aligned(x.head_stride) && aligned(x.batch_stride);
+}
+
+CUtensorMap make_tensor_map(const CodesView& x, int box_columns, int box_rows) {
+  CUtensorMap map{};
+  const auto extent = [](std::int64_t n) {
+    return static_cast<cuuint64_t>(std::max<std::int64_t>(n, 1));
+  };
+  const cuuint64_t shape[] = {extent(x.columns), extent(x.rows), extent(x.heads),
+                              extent(x.batches)};
+  // Of an extent of 1 the stride does not matter, but the encoder wants one.
+  const auto pitch = [](std::int64_t stride) {
+    return static_cast<cuuint64_t>(std::max<std::int64_t>(stride, 16));
+  };
+  const cuuint64_t strides[] = {pitch(x.row_stride), pitch(x.head_stride), pitch(x.batch_stride)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows),
+                            1, 1};
+  const cuuint32_t steps[] = {1, 1, 1, 1};
+  const CUresult result =
+      encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, const_cast<void*>(x.data), shape, strides,
+                box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw Error(ErrorCode::cuda,
+                "cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(result)));
+  }
+  return map;
+}
+
+}  // namespace octavo::sm90

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tile of query rows a thread block takes next.
+//
+// Items are ordered in sections of heads whose K and V fit L2 together; inside a section, the last
+// query rows, which see most keys under a causal mask, come first. Thread block x takes one item of
+// each round of gridDim.x items, x forwards in even rounds and backwards in odd ones: with lengths
+// that fall along the order, the sums come out nearly equal.
+#pragma once
+
+#include <cstdint>
+
+namespace octavo::sm90 {
+
+struct WorkItem {
+  int m_block = 0;
+  int head = 0;  // query head
+  int batch = 0;
+};
+
+struct Schedule {
+  int m_blocks = 0;
+  int heads = 0;  // query heads
+  int batches = 0;
+  int section = 1;  // heads of a section, counted over batches; a multiple of the group
+
+  constexpr int items() const { return m_blocks * heads * batches; }
+
+  /// The index of a thread block's item of this round; items() or more where it has none.
+  constexpr int index(int block, int blocks, int round) const {
+    return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+  }
+
+  constexpr WorkItem at(int index) const {
+    const int all_heads = heads * batches;
+    const int per_section = section * m_blocks;
+    const int first = index / per_section * section;
+    const int width = all_heads - first < section ? all_heads - first : section;
+    const int within = index % per_section;
+    const int head = first + within % width;
+    return {m_blocks - 1 - within / width, head % heads, head / heads};
+  }
+};
+
+}  // namespace octavo::sm90
