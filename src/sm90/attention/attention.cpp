@@ -20,9 +20,6 @@ namespace {
 constexpr std::size_t kAlignment = 256;
 constexpr std::int64_t kMostRows = std::int64_t{1} << 30;
 
-/// K and V of one section of heads: a part of the 50 MB of L2 that the blocks of a wave share.
-constexpr std::int64_t kSectionBytes = 24 << 20;
-
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -59,9 +56,10 @@ struct Operands {
 
 AttentionKernel kernel_for(const AttentionProblem& problem, const Operands& x) {
   const AttentionKernels kernels = kernels_for(kernel_dims(problem.dims));
-  if (x.kv_format == DType::f8_e5m2) return kernels.general_e5m2;
-  const bool general = per_key(x.k_descale) || per_key(x.v_descale) || problem.softcap > 0;
-  return general ? kernels.general : kernels.plain;
+  const bool e5m2 = x.kv_format == DType::f8_e5m2;
+  if (per_key(x.v_descale)) return e5m2 ? kernels.folded_e5m2 : kernels.folded;
+  if (e5m2) return kernels.general_e5m2;
+  return per_key(x.k_descale) || problem.softcap > 0 ? kernels.general : kernels.plain;
 }
 
 /// Row-major codes of an operand in the kernels' layout.
@@ -126,16 +124,25 @@ bool rows_are_wide(const TensorView& out) {
          reinterpret_cast<std::uintptr_t>(out.data) % 16 == 0;
 }
 
+/// Heads of a section of the schedule. Under a mask, items of all heads in order of length keep the
+/// blocks evenly loaded; without one all items are alike, and heads whose K and V fit L2 together
+/// come one section after another.
+std::int64_t section_of(const AttentionProblem& problem) {
+  constexpr std::int64_t kBytes = 24 << 20;  // of the 50 MB that the blocks of a wave share
+  const Dims& n = problem.dims;
+  const std::int64_t all = std::max<std::int64_t>(n.hq * n.b, 1);
+  if (problem.mask != MaskSpec::none()) return all;
+  const std::int64_t head_bytes = std::max<std::int64_t>(n.sk * (n.d + n.dv), 1);
+  return std::min(std::max<std::int64_t>(kBytes / head_bytes, 1) * n.group(), all);
+}
+
 Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
   const Dims& n = problem.dims;
   Schedule schedule;
   schedule.m_blocks = static_cast<int>(ceil_div(n.sq, kernel.block_m));
   schedule.heads = static_cast<int>(n.hq);
   schedule.batches = static_cast<int>(n.b);
-  const std::int64_t head_bytes = std::max<std::int64_t>(n.sk * (n.d + n.dv), 1);
-  const std::int64_t kv_heads = std::max<std::int64_t>(kSectionBytes / head_bytes, 1);
-  schedule.section = static_cast<int>(
-      std::min<std::int64_t>(kv_heads * n.group(), std::max<std::int64_t>(n.hq * n.b, 1)));
+  schedule.section = static_cast<int>(section_of(problem));
   return schedule;
 }
 

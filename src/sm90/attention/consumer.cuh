@@ -15,85 +15,105 @@ class Consumer {
   __device__ Consumer(const AttentionArgs& args, Shared<Traits>& shared)
       : args_(args),
         shared_(shared),
-        warpgroup_(__shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0)) {
-  }
+        warp_(uniform(static_cast<int>(threadIdx.x) / 32)),
+        warpgroup_(warp_ / 4) {}
 
   __device__ void run() {
     while (true) {
-      ptx::mbarrier_wait(&shared_.q_full[q_.stage], q_.phase());
-      const int index = shared_.item[q_.stage];
-      if (index == kNoItem) break;
-      attend(args_.schedule.at(index));
+      ptx::mbarrier_wait(&shared_.q_full[q_.stage()], q_.phase());
+      if (shared_.item[q_.stage()] == kNoItem) break;
+      attend();
       q_.advance();
     }
   }
 
  private:
-  __device__ void attend(const WorkItem& item) {
+  /// Asked for again where it is needed: during the walk registers are for scores and output.
+  __device__ WorkItem current_item() const { return args_.schedule.at(shared_.item[q_.stage()]); }
+  __device__ int first_row(const WorkItem& item) const {
+    return item.m_block * Traits::kBlockM + warpgroup_ * kWarpgroupRows;
+  }
+
+  /// All key tiles of one work item.
+  __device__ void attend() {
+    const WorkItem item = current_item();
     const WindowMask mask = mask_of(args_, item.batch);
-    const int block_m = item.m_block * Traits::kBlockM;
-    const int m = block_m + warpgroup_ * kWarpgroupRows;
-    const TileRange block = tiles_of(mask, block_m, Traits::kBlockM);
-    const TileRange mine = tiles_of(mask, m, kWarpgroupRows);
-    const TileRange full = full_tiles_of(mask, m, kWarpgroupRows);
-    const Rows rows = load_rows(args_, item, m);
+    const int m = first_row(item);
+    const TileRange block = tiles_of(mask, item.m_block * Traits::kBlockM, Traits::kBlockM);
+    leave_notes(item, mask, m);
 
     Output<Traits> out;
     SoftmaxState state;
     for (int n = block.last - 1; n >= block.first; --n) {
-      ptx::mbarrier_wait(&shared_.kv_full[kv_.stage], kv_.phase());
-      if (mine.holds(n)) step(out, state, rows, item, mask, n * kBlockN, full.holds(n));
-      release(&shared_.kv_empty[kv_.stage]);
+      const WalkNote walk = shared_.walk[warp_];
+      ptx::mbarrier_wait(&shared_.kv_full[kv_.stage()], kv_.phase());
+      if (walk.first <= n && n < walk.last) {
+        step(out, state, n * kBlockN, walk.first_full <= n && n < walk.last_full);
+      }
+      release(&shared_.kv_empty[kv_.stage()]);
       kv_.advance();
     }
-    release(&shared_.q_empty[q_.stage]);
-    epilogue(out, state, rows, item, args_);
+    release(&shared_.q_empty[q_.stage()]);
+    epilogue(out, state, item, m, args_);
   }
 
-  __device__ void step(Output<Traits>& out, SoftmaxState& state, const Rows& rows,
-                       const WorkItem& item, const WindowMask& mask, int n, bool full) {
-    const int stage = kv_.stage;
+  /// One key tile.
+  __device__ void step(Output<Traits>& out, SoftmaxState& state, int n, bool full) {
+    const int stage = kv_.stage();
     float s[kScores];
-    qk<Traits>(s, ptx::operand_word(shared_.q[q_.stage][warpgroup_]),
+    qk<Traits>(s, ptx::operand_word(shared_.q[q_.stage()][warpgroup_]),
                ptx::operand_word(shared_.k[stage]));
-    float factor[2];
-    scale_scores<Traits>(s, factor, rows, item, args_, shared_.k_descale[stage]);
-    if (!full) hide(s, rows, mask, n);
     Promotion promotion;
-    softmax(s, factor, state, promotion.alpha);
-    float sum[2] = {};
-    set_units(s, sum, out, promotion, shared_.v_descale[stage]);
     std::uint32_t p[kPWords];
-    requantise_p(s, p);
-    pv<Traits>(out, p, ptx::operand_word(shared_.v[stage]), promotion);
-    if constexpr (Traits::Scores::kGeneral) {
-      if (args_.v_per_key) {
-        out.l[0] = sum[0];
-        out.l[1] = sum[1];
-      }
-    }
+    weigh(s, p, promotion, out, state, n, full);
+    pv(out, p, ptx::operand_word(shared_.v[stage]), promotion);
   }
 
-  /// How this tile's product joins O; folds descales of V per key into p.
-  __device__ void set_units(float (&p)[kScores], float (&sum)[2], Output<Traits>& out,
-                            Promotion& promotion, const float* v_descale) {
-    float unit[2] = {v_descale[0], v_descale[0]};
-    if constexpr (Traits::Scores::kGeneral) {
-      if (args_.v_per_key) {
-        // The product's row sums are of folded weights: these are the true ones.
-        sum[0] = __fmaf_rn(out.l[0], promotion.alpha[0], row_sum<0>(p));
-        sum[1] = __fmaf_rn(out.l[1], promotion.alpha[1], row_sum<1>(p));
-        unit[0] = fold_row<0>(p, v_descale);
-        unit[1] = fold_row<1>(p, v_descale);
-      }
-      set_unit(promotion, 0, change_unit(out.unit[0], unit[0]));
-      set_unit(promotion, 1, change_unit(out.unit[1], unit[1]));
-    } else {  // the same for both rows
-      const UnitChange change = change_unit(out.unit[0], unit[0]);
-      out.unit[1] = out.unit[0];
-      set_unit(promotion, 0, change);
-      set_unit(promotion, 1, change);
+  /// Every warp writes what its own threads read: warps may be at different items.
+  __device__ void leave_notes(const WorkItem& item, const WindowMask& mask, int m) {
+    __syncwarp();  // nobody still reads those of the item before
+    if (threadIdx.x % 4 == 0) {
+      RowNote* own = shared_.rows[warpgroup_] + own_row();
+      own[0] = note_of(args_, item, mask, m + own_row());
+      own[8] = note_of(args_, item, mask, m + own_row() + 8);
     }
+    const TileRange mine = tiles_of(mask, m, kWarpgroupRows);
+    const TileRange full = full_tiles_of(mask, m, kWarpgroupRows);
+    shared_.walk[warp_] = {mine.first, mine.last, full.first, full.last};
+    __syncwarp();
+  }
+
+  /// From scores to P8 and the factors that its product with V needs.
+  __device__ void weigh(float (&s)[kScores], std::uint32_t (&p)[kPWords], Promotion& promotion,
+                        Output<Traits>& out, SoftmaxState& state, int n, bool full) {
+    const int stage = kv_.stage();
+    float factor[2];
+    scale_scores<Traits>(s, factor, shared_.rows[warpgroup_], args_, shared_.k_descale[stage]);
+    if (!full) hide(s, shared_.rows[warpgroup_], n);
+    update_max(s, factor, state, promotion.alpha);
+    if constexpr (!Traits::Scores::kFoldsV) set_units(promotion, out, shared_.v_descale[stage][0]);
+    exponentiate(s, factor, state);
+    if constexpr (Traits::Scores::kFoldsV) fold(s, promotion, out, shared_.v_descale[stage]);
+    requantise_p(s, p);
+    ptx::pin(p);
+  }
+
+  /// One descale of V for the tile.
+  __device__ static void set_units(Promotion& promotion, Output<Traits>& out, float descale) {
+    const UnitChange change = change_unit(out.unit[0], descale);
+    out.unit[1] = out.unit[0];
+    set_unit(promotion, 0, change);
+    set_unit(promotion, 1, change);
+  }
+
+  /// Folds descales of V per key into p. The product's row sums are then of folded weights, so the
+  /// true ones are summed here.
+  __device__ static void fold(float (&p)[kScores], Promotion& promotion, Output<Traits>& out,
+                              const float* v_descale) {
+    out.l[0] = __fmaf_rn(out.l[0], promotion.alpha[0], row_sum<0>(p));
+    out.l[1] = __fmaf_rn(out.l[1], promotion.alpha[1], row_sum<1>(p));
+    set_unit(promotion, 0, change_unit(out.unit[0], fold_row<0>(p, v_descale)));
+    set_unit(promotion, 1, change_unit(out.unit[1], fold_row<1>(p, v_descale)));
   }
 
   /// One arrival a warp.
@@ -104,7 +124,7 @@ class Consumer {
 
   const AttentionArgs& args_;
   Shared<Traits>& shared_;
-  const int warpgroup_;
+  const int warp_, warpgroup_;
   RingState<Traits::kQStages> q_;
   RingState<Traits::kStages> kv_;
 };

@@ -96,8 +96,8 @@ __device__ inline void store_row(const Output<Traits>& out, std::byte* row,
 }
 
 template <typename Traits, int kHalf>
-__device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state, const Rows& rows,
-                                  const WorkItem& item, const AttentionArgs& args) {
+__device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state,
+                                  const WorkItem& item, int m, const AttentionArgs& args) {
   const float l = out.l[kHalf];
   const float inverse = l == 0 ? 0.0f : 1.0f / l;
 #pragma unroll
@@ -105,7 +105,7 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
     if (fragment_half(r) != kHalf) continue;
     out.o[r] = l == 0 ? 0.0f : out.o[r] * inverse * out.unit[kHalf];
   }
-  const int row = rows.m + 8 * kHalf;
+  const int row = m + own_row() + 8 * kHalf;
   std::byte* to = nullptr;
   if (row < args.sq) {
     const std::int64_t offset =
@@ -123,10 +123,10 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
 }
 
 template <typename Traits>
-__device__ inline void epilogue(Output<Traits>& out, const SoftmaxState& state, const Rows& rows,
-                                const WorkItem& item, const AttentionArgs& args) {
-  finish_row<Traits, 0>(out, state, rows, item, args);
-  finish_row<Traits, 1>(out, state, rows, item, args);
+__device__ inline void epilogue(Output<Traits>& out, const SoftmaxState& state,
+                                const WorkItem& item, int m, const AttentionArgs& args) {
+  finish_row<Traits, 0>(out, state, item, m, args);
+  finish_row<Traits, 1>(out, state, item, m, args);
 }
 
 }  // namespace octavo::sm90

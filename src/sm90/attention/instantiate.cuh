@@ -20,7 +20,9 @@ template <int kD, int kDv>
 AttentionKernels attention_kernels() {
   return {kernel_of<Traits<kD, kDv, DType::f8_e4m3, PlainScores>>("plain"),
           kernel_of<Traits<kD, kDv, DType::f8_e4m3, GeneralScores>>("general"),
-          kernel_of<Traits<kD, kDv, DType::f8_e5m2, GeneralScores>>("general_e5m2")};
+          kernel_of<Traits<kD, kDv, DType::f8_e4m3, FoldedScores>>("folded"),
+          kernel_of<Traits<kD, kDv, DType::f8_e5m2, GeneralScores>>("general_e5m2"),
+          kernel_of<Traits<kD, kDv, DType::f8_e5m2, FoldedScores>>("folded_e5m2")};
 }
 
 }  // namespace octavo::sm90

@@ -20,9 +20,10 @@ struct AttentionKernel {
 
 /// The kernels of one pair of padded head dims.
 struct AttentionKernels {
-  AttentionKernel plain;         // E4M3, a descale per key tile or coarser
-  AttentionKernel general;       // E4M3, descales per key and softcap too
-  AttentionKernel general_e5m2;  // the same for K and V in E5M2
+  AttentionKernel plain;    // K and V: E4M3, a descale per key tile or coarser
+  AttentionKernel general;  // K: a descale per key; softcap
+  AttentionKernel folded;   // V: a descale per key
+  AttentionKernel general_e5m2, folded_e5m2;
 };
 
 template <int kD, int kDv>

@@ -31,7 +31,7 @@ class Producer {
     const WorkItem item = args_.schedule.at(index);
     const WindowMask mask = mask_of(args_, item.batch);
     const int m = item.m_block * Traits::kBlockM;
-    ptx::mbarrier_wait(&shared_.q_empty[q_.stage], q_.empty_phase());
+    ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
     if (lane_ == 0) load_q(index, item, m);
     q_.advance();
     const TileRange tiles = tiles_of(mask, m, Traits::kBlockM);
@@ -39,19 +39,19 @@ class Producer {
   }
 
   __device__ void load_q(int index, const WorkItem& item, int m) {
-    std::uint64_t* full = &shared_.q_full[q_.stage];
-    shared_.item[q_.stage] = index;
+    std::uint64_t* full = &shared_.q_full[q_.stage()];
+    shared_.item[q_.stage()] = index;
     ptx::mbarrier_arrive_expect_tx(full, Shared<Traits>::kQBytes);
     for (int wg = 0; wg < Traits::kConsumers; ++wg) {
       for (int piece = 0; piece < Traits::kPieces; ++piece) {
-        ptx::tma_load_4d(shared_.q[q_.stage][wg][piece], &args_.q, full, piece * 128,
+        ptx::tma_load_4d(shared_.q[q_.stage()][wg][piece], &args_.q, full, piece * 128,
                          m + wg * kWarpgroupRows, item.head, item.batch);
       }
     }
   }
 
   __device__ void load_kv(const WorkItem& item, int n) {
-    const int head = item.head / args_.group, key = n * kBlockN, stage = kv_.stage;
+    const int head = item.head / args_.group, key = n * kBlockN, stage = kv_.stage();
     ptx::mbarrier_wait(&shared_.kv_empty[stage], kv_.empty_phase());
     load_descales(args_.k_descale, args_.k_per_key, shared_.k_descale[stage], item.batch, head,
                   key);
@@ -89,10 +89,10 @@ class Producer {
 
   /// Tells the consumers that there is no more, and waits until nobody needs the barriers.
   __device__ void finish() {
-    ptx::mbarrier_wait(&shared_.q_empty[q_.stage], q_.empty_phase());
+    ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
     if (lane_ == 0) {
-      shared_.item[q_.stage] = kNoItem;
-      ptx::mbarrier_arrive(&shared_.q_full[q_.stage]);
+      shared_.item[q_.stage()] = kNoItem;
+      ptx::mbarrier_arrive(&shared_.q_full[q_.stage()]);
     }
   }
 

@@ -12,6 +12,7 @@
 
 #include "sm90/attention/requantise_p.cuh"
 #include "sm90/attention/shared.h"
+#include "sm90/ptx/opaque.cuh"
 
 namespace octavo::sm90 {
 
@@ -41,8 +42,8 @@ struct UnitChange {
 /// would overflow O: there the product is brought to O's unit instead.
 __device__ inline UnitChange change_unit(float& unit, float descale) {
   constexpr float kFar = 0x1p80f;
-  if (unit > descale * kFar) return {1.0f, descale / unit};
-  const float keep = descale > 0 ? unit / descale : 0.0f;
+  if (unit > descale * kFar) return {1.0f, __fdividef(descale, unit)};
+  const float keep = descale > 0 ? __fdividef(unit, descale) : 0.0f;
   unit = descale;
   return {keep, 1.0f};
 }
@@ -92,43 +93,36 @@ __device__ inline void promote(Output<Traits>& out, float (&acc)[kCount], const 
   for (int r = 0; r < kColumns; ++r) {
     out.o[kFirst + r] = __fmaf_rn(out.o[kFirst + r], step.keep[fragment_half(r)], acc[r]);
   }
-  if constexpr (kCount > kColumns) {  // the ones: all columns alike
+  if constexpr (kCount > kColumns && !Traits::Scores::kFoldsV) {  // the ones: all columns alike
     out.l[0] = __fmaf_rn(out.l[0], step.alpha[0], acc[kColumns]);
     out.l[1] = __fmaf_rn(out.l[1], step.alpha[1], acc[kColumns + 2]);
   }
 }
 
-/// From chunk kChunk on. Where registers allow, the next product runs while this one is promoted.
+/// Finishes chunk kChunk, which is under way, and does those behind it. Where registers allow, the
+/// next product runs while this one is promoted; if not, other warpgroups keep the tensor cores
+/// busy.
 template <typename Traits, int kChunk, int kCount>
 __device__ inline void finish_chunks(Output<Traits>& out, float (&acc)[kCount],
                                      const std::uint32_t (&p)[kPWords], std::uint32_t v,
                                      const Promotion& step) {
-  if constexpr (kChunk + 1 == Chunks<Traits>::kCount) {
-    ptx::wgmma_wait<0>();
-    ptx::pin(acc);
-    promote<Traits, kChunk>(out, acc, step);
-  } else {
-    float next[Chunks<Traits>::width(kChunk + 1) / 2];
-    if constexpr (Traits::kOverlapsPromotion) {
-      start_chunk<Traits, kChunk + 1>(next, p, v);
-      ptx::wgmma_wait<1>();
-      ptx::pin(acc);
-      promote<Traits, kChunk>(out, acc, step);
-    } else {
-      ptx::wgmma_wait<0>();
-      ptx::pin(acc);
-      promote<Traits, kChunk>(out, acc, step);
-      start_chunk<Traits, kChunk + 1>(next, p, v);
-    }
-    finish_chunks<Traits, kChunk + 1>(out, next, p, v, step);
-  }
+  constexpr bool kLast = kChunk + 1 == Chunks<Traits>::kCount;
+  constexpr bool kOverlap = !kLast && Traits::kOverlapsPromotion;
+  constexpr int kNext = kLast ? kChunk : kChunk + 1;
+  float next[Chunks<Traits>::width(kNext) / 2];
+  if constexpr (kOverlap) start_chunk<Traits, kNext>(next, p, v);
+  ptx::wgmma_wait<kOverlap ? 1 : 0>();
+  ptx::pin(acc);
+  promote<Traits, kChunk>(out, acc, step);
+  if constexpr (Traits::kConsumers == 2) ptx::order_point(step.keep[0] < 0);  // never
+  if constexpr (!kOverlap && !kLast) start_chunk<Traits, kNext>(next, p, v);
+  if constexpr (!kLast) finish_chunks<Traits, kNext>(out, next, p, v, step);
 }
 
 template <typename Traits>
-__device__ inline void pv(Output<Traits>& out, std::uint32_t (&p)[kPWords], std::uint32_t v,
+__device__ inline void pv(Output<Traits>& out, const std::uint32_t (&p)[kPWords], std::uint32_t v,
                           const Promotion& step) {
   float acc[Chunks<Traits>::width(0) / 2];
-  ptx::pin(p);
   start_chunk<Traits, 0>(acc, p, v);
   finish_chunks<Traits, 0>(out, acc, p, v, step);
 }

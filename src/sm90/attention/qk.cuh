@@ -10,7 +10,7 @@ namespace octavo::sm90 {
 
 inline constexpr int kScores = kBlockN / 2;  // registers a thread: 64 x 128 / 128
 
-/// The tile's words (ptx::operand_word) of Q and K; waits for the product.
+/// Of the tiles whose words (ptx::operand_word) are given; waits for the product.
 template <typename Traits>
 __device__ inline void qk(float (&s)[kScores], std::uint32_t q, std::uint32_t k) {
   constexpr std::uint32_t kQPiece = kWarpgroupRows * 128 / 16, kKPiece = kBlockN * 128 / 16;

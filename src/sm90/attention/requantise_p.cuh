@@ -12,6 +12,7 @@
 
 #include "sm90/attention/softmax.cuh"
 #include "sm90/ptx/convert.cuh"
+#include "sm90/ptx/opaque.cuh"
 
 namespace octavo::sm90 {
 
@@ -39,7 +40,9 @@ __device__ inline float fold_scale(float largest) {
 /// Folds descales of V into one row of p; returns the row's unit.
 template <int kHalf>
 __device__ inline float fold_row(float (&p)[kScores], const float* v_descale) {
-  const float* mine = v_descale + fragment_first_column(static_cast<int>(threadIdx.x));
+  // Loaded anew for each row: 32 descales in registers would be too many.
+  const int thread = ptx::opaque(static_cast<int>(threadIdx.x));
+  const float* mine = v_descale + fragment_first_column(thread);
   float largest = 0;
 #pragma unroll
   for (int i = 0; i < kScoresPerRow; ++i) {

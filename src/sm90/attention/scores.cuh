@@ -12,32 +12,29 @@
 #include "core/softmax_constants.h"
 #include "sm90/attention/args.h"
 #include "sm90/attention/qk.cuh"
+#include "sm90/attention/shared.h"
 #include "sm90/attention/visible.cuh"
 #include "sm90/ptx/math.cuh"
+#include "sm90/ptx/opaque.cuh"
 
 namespace octavo::sm90 {
 
-/// What a thread keeps of its two rows during a work item.
-struct Rows {
-  int m = 0;                // the first; the other is 8 below
-  float q_descale[2] = {};  // 0 beyond the last row
-};
-
-__device__ inline Rows load_rows(const AttentionArgs& args, const WorkItem& item, int m) {
-  Rows rows;
-  rows.m = m + fragment_row(static_cast<int>(threadIdx.x) % kWarpgroupThreads);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = rows.m + 8 * half;
-    if (row < args.sq) rows.q_descale[half] = args.q_descale.at(item.batch, item.head, row);
-  }
-  return rows;
+/// A thread's first row of the warpgroup's 64; the other is 8 below.
+__device__ inline int own_row(int thread = static_cast<int>(threadIdx.x)) {
+  return fragment_row(thread % kWarpgroupThreads);
 }
 
 /// q . mean(K) of a row, which K smoothing took from its scores.
 __device__ inline float shift_of(const AttentionArgs& args, const WorkItem& item, int row) {
-  const bool present = args.score_shift.data != nullptr && row < args.sq;
-  return present ? *args.score_shift.at(item.batch, item.head, row) : 0.0f;
+  return args.score_shift.data == nullptr ? 0.0f : *args.score_shift.at(item.batch, item.head, row);
+}
+
+__device__ inline RowNote note_of(const AttentionArgs& args, const WorkItem& item,
+                                  const WindowMask& mask, int row) {
+  if (row >= args.sq) return {};
+  const KeyRange keys = mask.row(row);
+  return {static_cast<int>(keys.begin), static_cast<int>(keys.end),
+          args.q_descale.at(item.batch, item.head, row), shift_of(args, item, row)};
 }
 
 /// core/softmax_constants.h, clamp_factor.
@@ -53,9 +50,10 @@ __device__ inline float tanh_of(float x) {
 
 /// S in a form that one factor a row turns into base-2 scores.
 template <typename Traits>
-__device__ inline void scale_scores(float (&s)[kScores], float (&factor)[2], const Rows& rows,
-                                    const WorkItem& item, const AttentionArgs& args,
-                                    const float* k_descale) {
+__device__ inline void scale_scores(float (&s)[kScores], float (&factor)[2], const RowNote* rows,
+                                    const AttentionArgs& args, const float* k_descale) {
+  const RowNote* own = rows + own_row(ptx::opaque(static_cast<int>(threadIdx.x)));
+  const float q_descale[2] = {own[0].q_descale, own[8].q_descale};
   float descale_k = k_descale[0];
   if constexpr (Traits::Scores::kGeneral) {
     if (args.k_per_key) {
@@ -65,11 +63,11 @@ __device__ inline void scale_scores(float (&s)[kScores], float (&factor)[2], con
       for (int r = 0; r < kScores; ++r) s[r] *= mine[fragment_column(r)];
     }
     if (args.softcap_scale > 0) {
-      float c[2], shift[2];
+      float c[2];
+      const float shift[2] = {own[0].shift * args.softcap_scale, own[8].shift * args.softcap_scale};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        c[half] = clamp_to_normal(rows.q_descale[half] * descale_k * args.softcap_scale);
-        shift[half] = shift_of(args, item, rows.m + 8 * half) * args.softcap_scale;
+        c[half] = clamp_to_normal(q_descale[half] * descale_k * args.softcap_scale);
       }
 #pragma unroll
       for (int r = 0; r < kScores; ++r) {
@@ -80,21 +78,21 @@ __device__ inline void scale_scores(float (&s)[kScores], float (&factor)[2], con
       return;
     }
   }
-  const float common = args.sm_scale_log2;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    factor[half] = clamp_to_normal(rows.q_descale[half] * descale_k * common);
+    factor[half] = clamp_to_normal(q_descale[half] * descale_k * args.sm_scale_log2);
   }
 }
 
 /// Hides what the mask hides in the tile that begins at key n.
-__device__ inline void hide(float (&s)[kScores], const Rows& rows, const WindowMask& mask, int n) {
-  const int first = n + fragment_first_column(static_cast<int>(threadIdx.x));
+__device__ inline void hide(float (&s)[kScores], const RowNote* rows, int n) {
+  const int thread = ptx::opaque(static_cast<int>(threadIdx.x)) % kWarpgroupThreads;
+  const int first = n + fragment_first_column(thread), row = fragment_row(thread);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const KeyRange visible = mask.row(rows.m + 8 * half);
-    const int begin = static_cast<int>(visible.begin) - first;
-    const int end = static_cast<int>(visible.end) - first;
+    // Ends relative to the thread's first column: then columns are constants.
+    const RowNote& keys = rows[row + 8 * half];
+    const int begin = keys.begin - first, end = keys.end - first;
 #pragma unroll
     for (int r = 0; r < kScores; ++r) {
       if (fragment_half(r) != half) continue;

@@ -11,6 +11,18 @@ namespace octavo::sm90 {
 
 inline constexpr int kOnesRows = 8;  // beside V^T: the product's row sums of P
 
+/// What a consumer knows of a query row.
+struct RowNote {
+  int begin, end;   // keys that it sees
+  float q_descale;  // 0 beyond the last row
+  float shift;      // q . mean(K)
+};
+
+/// Key tiles that a warpgroup visits, and those of them that need no mask.
+struct WalkNote {
+  int first, last, first_full, last_full;
+};
+
 template <typename Traits>
 struct alignas(1024) Shared {
   // The 128-byte swizzle repeats every 1024 bytes: each array below is a multiple of that.
@@ -21,6 +33,9 @@ struct alignas(1024) Shared {
   float k_descale[Traits::kStages][Traits::kDescales];
   float v_descale[Traits::kStages][Traits::kDescales];
   int item[Traits::kQStages];  // of the schedule; kNoItem ends the work
+  // Notes that consumers leave for themselves: registers are for scores and output.
+  RowNote rows[Traits::kConsumers][kWarpgroupRows];
+  WalkNote walk[Traits::kConsumers * kWarpgroupThreads / 32];  // a warp
 
   std::uint64_t q_full[Traits::kQStages], q_empty[Traits::kQStages];
   std::uint64_t kv_full[Traits::kStages], kv_empty[Traits::kStages];

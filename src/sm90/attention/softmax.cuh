@@ -23,11 +23,9 @@ struct SoftmaxState {
 constexpr int score_register(int half, int i) { return i / 2 * 4 + 2 * half + i % 2; }
 inline constexpr int kScoresPerRow = kScores / 2;
 
-/// The largest of a thread's scores of one row. Bit patterns of floats that are not all negative
-/// order like integers, and the integer maximum of three is one instruction; where all are negative
-/// the order is reversed, so the smallest pattern is the answer.
+/// The integer maximum of the bit patterns of a thread's scores of one row.
 template <int kHalf>
-__device__ inline float thread_max(const float (&s)[kScores]) {
+__device__ inline int max_of_bits(const float (&s)[kScores]) {
   const auto bits = [&](int i) { return __float_as_int(s[score_register(kHalf, i)]); };
   int a = max(bits(0), bits(1)), b = max(bits(2), bits(3));
 #pragma unroll
@@ -35,14 +33,27 @@ __device__ inline float thread_max(const float (&s)[kScores]) {
     a = __vimax3_s32(a, bits(i), bits(i + 1));
     b = __vimax3_s32(b, bits(i + 2), bits(i + 3));
   }
-  a = max(a, b);
-  if (a < 0) {
-    auto least = static_cast<std::uint32_t>(a);
+  return max(a, b);
+}
+
+template <int kHalf>
+__device__ inline float max_of_floats(const float (&s)[kScores]) {
+  float a = s[score_register(kHalf, 0)];
 #pragma unroll
-    for (int i = 0; i < kScoresPerRow; ++i) least = min(least, static_cast<std::uint32_t>(bits(i)));
-    return __uint_as_float(least);
+  for (int i = 1; i < kScoresPerRow; ++i) a = fmaxf(a, s[score_register(kHalf, i)]);
+  return a;
+}
+
+/// The largest of a thread's scores of each row. Bit patterns of floats that are not all negative
+/// order like integers, and the integer maximum of three is one instruction.
+__device__ inline void thread_max(const float (&s)[kScores], float (&largest)[2]) {
+  const int a = max_of_bits<0>(s), b = max_of_bits<1>(s);
+  largest[0] = __int_as_float(a);
+  largest[1] = __int_as_float(b);
+  if (min(a, b) < 0) {
+    largest[0] = max_of_floats<0>(s);
+    largest[1] = max_of_floats<1>(s);
   }
-  return __int_as_float(a);
 }
 
 /// The maximum over the four threads that share a row.
@@ -51,25 +62,39 @@ __device__ inline float quad_max(float x) {
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-template <int kHalf>
-__device__ inline float softmax_row(float (&s)[kScores], float factor, SoftmaxState& state) {
-  const float m_old = state.m[kHalf];
-  const float m_new = fmaxf(m_old, quad_max(thread_max<kHalf>(s)) * factor);
-  state.m[kHalf] = m_new;
-  const bool seen = m_new != -INFINITY;
-  const float offset = kPExponentShift - (seen ? m_new : 0.0f);
+/// New maxima and the factors alpha that they ask of what has been summed.
+__device__ inline void update_max(const float (&s)[kScores], const float (&factor)[2],
+                                  SoftmaxState& state, float (&alpha)[2]) {
+  float largest[2];
+  thread_max(s, largest);
 #pragma unroll
-  for (int i = 0; i < kScoresPerRow; ++i) {
-    float& x = s[score_register(kHalf, i)];
-    x = ptx::exp2_approx(__fmaf_rn(x, factor, offset));
+  for (int half = 0; half < 2; ++half) {
+    const float m_old = state.m[half];
+    const float m_new = fmaxf(m_old, quad_max(largest[half]) * factor[half]);
+    state.m[half] = m_new;
+    alpha[half] = m_new == -INFINITY ? 1.0f : ptx::exp2_approx(m_old - m_new);
   }
-  return seen ? ptx::exp2_approx(m_old - m_new) : 1.0f;
 }
 
-__device__ inline void softmax(float (&s)[kScores], const float (&factor)[2], SoftmaxState& state,
-                               float (&alpha)[2]) {
-  alpha[0] = softmax_row<0>(s, factor[0], state);
-  alpha[1] = softmax_row<1>(s, factor[1], state);
+/// What is added to S * factor.
+__device__ inline float offset_of(float m) { return kPExponentShift - (m == -INFINITY ? 0.0f : m); }
+
+/// p = 2^(S * factor + offset). A thread's 64 exponentials keep the special function unit busy for
+/// 512 clocks, in whose gaps the multiply-adds before and the casts behind them fit, if the
+/// compiler spreads them. It does not unless it must: so each group of scores depends on the one
+/// before the last, by an addition of 0 * p.
+__device__ inline void exponentiate(float (&s)[kScores], const float (&factor)[2],
+                                    const SoftmaxState& state) {
+  constexpr int kGroup = 8;  // registers: 4 of each row
+  float offset[2] = {offset_of(state.m[0]), offset_of(state.m[1])};
+#pragma unroll
+  for (int r = 0; r < kScores; ++r) {
+    const int half = fragment_half(r);
+    if (r >= 2 * kGroup && (r % kGroup == 0 || r % kGroup == 2)) {
+      offset[half] = __fmaf_rn(s[r - 2 * kGroup], 0.0f, offset[half]);
+    }
+    s[r] = ptx::exp2_approx(__fmaf_rn(s[r], factor[half], offset[half]));
+  }
 }
 
 }  // namespace octavo::sm90

@@ -8,14 +8,22 @@
 
 namespace octavo::sm90 {
 
-/// Scores that need one factor a row and key tile, the fast kernels.
+/// One factor a row and key tile: the fast kernels.
 struct PlainScores {
   static constexpr bool kGeneral = false;
+  static constexpr bool kFoldsV = false;
 };
 
-/// Also descales per key of K and V, and softcap.
+/// Also descales per key of K, and softcap.
 struct GeneralScores {
   static constexpr bool kGeneral = true;
+  static constexpr bool kFoldsV = false;
+};
+
+/// Also descales per key of V, folded into P.
+struct FoldedScores {
+  static constexpr bool kGeneral = true;
+  static constexpr bool kFoldsV = true;
 };
 
 template <int kD, int kDv, DType kFormat, typename ScoresType>
@@ -34,7 +42,7 @@ struct Traits {
   static constexpr int kThreads = kConsumers * kWarpgroupThreads + kProducerThreads;
 
   // Registers for two products of P V at a time.
-  static constexpr bool kOverlapsPromotion = kConsumers == 2 && !Scores::kGeneral;
+  static constexpr bool kOverlapsPromotion = kConsumers == 2 && !Scores::kFoldsV;
 
   // Rows of Q and K lie in shared memory in pieces of 128 bytes, the width of a swizzle; channels
   // that the tensor lacks are zeros that the copy engine fills in.

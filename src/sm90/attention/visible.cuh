@@ -14,6 +14,10 @@ struct TileRange {
   __device__ bool holds(int n) const { return first <= n && n < last; }
 };
 
+/// A value that all threads of a warp have, and of which the compiler then knows it: what follows
+/// from it lives in uniform registers.
+__device__ inline int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+
 __device__ inline WindowMask mask_of(const AttentionArgs& args, int batch) {
   return {args.sq, args.keys(batch), args.left, args.right};
 }

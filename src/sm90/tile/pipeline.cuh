@@ -6,21 +6,17 @@
 
 namespace octavo::sm90 {
 
-/// A stage and the parity of its phase. A barrier `full` is waited for with phase(); a barrier
-/// `empty` by the producer with empty_phase(), which lets the first round pass.
+/// A position in the ring. A barrier `full` is waited for with phase(); a barrier `empty` by the
+/// producer with empty_phase(), which lets the first round pass.
 template <int kStages>
 struct RingState {
-  int stage = 0;
-  std::uint32_t round = 0;
+  static_assert((kStages & (kStages - 1)) == 0, "stage and phase are bits of one counter");
+  std::uint32_t count = 0;
 
-  __device__ std::uint32_t phase() const { return round & 1; }
-  __device__ std::uint32_t empty_phase() const { return (round & 1) ^ 1; }
-  __device__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      ++round;
-    }
-  }
+  __device__ int stage() const { return static_cast<int>(count % kStages); }
+  __device__ std::uint32_t phase() const { return count / kStages & 1; }
+  __device__ std::uint32_t empty_phase() const { return phase() ^ 1; }
+  __device__ void advance() { ++count; }
 };
 
 }  // namespace octavo::sm90
