@@ -7,7 +7,7 @@ namespace octavo::sm90 {
 namespace {
 
 std::string why_unsupported(const AttentionProblem&) {
-  return "this version has no Hopper kernels yet";
+  return "this version has no Hopper attention kernels yet";
 }
 
 AttentionStats run(const AttentionProblem& problem) {
@@ -16,6 +16,6 @@ AttentionStats run(const AttentionProblem& problem) {
 
 }  // namespace
 
-const Engine kEngine{"sm90", "Hopper FP8 tensor cores", why_unsupported, run};
+const Engine kEngine{"sm90", "Hopper FP8 tensor cores", true, why_unsupported, run};
 
 }  // namespace octavo::sm90

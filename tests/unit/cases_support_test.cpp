@@ -32,8 +32,8 @@ const std::vector<MaskCase>& mask_cases() {
 
 /// The one refusal of the emulation, and its reason.
 const std::string kFoldedDirect =
-    "softmax direct cannot fold one descale per token of v into P; use softmax exact, or descales "
-    "of v per block";
+    "softmax is direct; must be exact where v has a descale per token (recipe strict_causal), "
+    "which only an exact P can take in";
 
 struct Tally {
   int ran = 0, refused = 0;
@@ -54,15 +54,19 @@ void expect_entry(AttentionParams params, bool v_per_token, Tally& tally) {
     ++tally.ran;
     return;
   }
-  try {
-    emulate(params);
-    ADD_FAILURE() << "ran although refused";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    EXPECT_EQ(std::string(error.what()),
-              "attention_forward: no engine computes this call: emulate: " + reason);
+  const std::string sm90 = "sm90: " + why_unsupported(params, "sm90") + "; ";
+  for (const char* engine : {"auto", "emulate"}) {
+    try {
+      run(params, engine);
+      ADD_FAILURE() << "ran although refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      EXPECT_EQ(std::string(error.what()), "attention_forward: no engine computes this call: " +
+                                               (engine == std::string("auto") ? sm90 : "") +
+                                               "emulate: " + reason);
+    }
   }
-  EXPECT_EQ(run(params, "auto").stats.engine, "reference");
+  EXPECT_EQ(run(params, "reference").stats.engine, "reference");
   ++tally.refused;
 }
 
