@@ -10,6 +10,7 @@
 #include "output.h"
 #include "progress.h"
 #include "qkv_file.h"
+#include "workload/problem_text.h"
 #include "workload/tensor.h"
 
 namespace octavo::cli {
@@ -43,6 +44,7 @@ Metadata describe_output(const Options& options, const AttentionParams& params,
   metadata["octavo.version"] = version();
   metadata["octavo.engine"] = stats.engine;
   metadata["octavo.prefix"] = options.prefix;
+  if (stats.engine == "reference") return metadata;  // to which the rest does not apply
   metadata["octavo.softmax"] = softmax_name(params.softmax);
   metadata["octavo.accumulator"] = accumulator_name(params.accumulator);
   metadata["octavo.promote"] = options.numeric.promote;
@@ -51,6 +53,7 @@ Metadata describe_output(const Options& options, const AttentionParams& params,
 }
 
 int attend(Options& options) {
+  require_other_file("-o", options.output, options.input);
   const auto file = io::SafetensorsFile::open(options.input);
   options.prefix = choose_prefix(file, options.input, options.prefix);
   const Call call = resolve(options.call, file.metadata(), options.input);
@@ -61,7 +64,8 @@ int attend(Options& options) {
   options.engine.apply(params);
   const auto& q = params.q.shape;
   workload::Tensor out =
-      workload::make_tensor(parse_dtype(options.out_dtype), {q[0], q[1], q[2], params.v.shape[3]});
+      workload::make_tensor(workload::parse_output_dtype("--out-dtype", options.out_dtype),
+                            {q[0], q[1], q[2], params.v.shape[3]});
   workload::Tensor lse = workload::make_tensor(DType::f32, {q[0], q[2], q[1]});
   params.out = out.view();
   if (options.lse) params.lse = lse.view();

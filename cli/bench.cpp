@@ -17,6 +17,7 @@
 #include "progress.h"
 #include "table.h"
 #include "workload/problem.h"
+#include "workload/problem_text.h"
 #include "workload/run.h"
 
 namespace octavo::cli {
@@ -44,7 +45,7 @@ struct Options {
   std::vector<std::string> problems;
   std::optional<std::string> json;
   int reps = 5;
-  std::string rope = "none";  // bench quantize only
+  std::optional<std::string> rope;  // bench quantize only
   EngineFlags engine;
 };
 
@@ -114,9 +115,10 @@ std::string to_json(const std::vector<Timing>& timings, const Options& options) 
 
 /// `octavo bench quantize ..`
 int bench_quantiser(const Options& options) {
-  if (options.rope != "none" && options.rope != "half" && options.rope != "interleaved") {
+  const std::string rope = options.rope.value_or("none");
+  if (rope != "none" && rope != "half" && rope != "interleaved") {
     throw Error(ErrorCode::invalid_argument,
-                "--rope is '" + options.rope + "'; must be none, half or interleaved");
+                "--rope is " + workload::quoted(rope) + "; must be none, half or interleaved");
   }
   std::vector<workload::Problem> problems;
   for (std::size_t i = 1; i < options.problems.size(); ++i) {
@@ -127,8 +129,7 @@ int bench_quantiser(const Options& options) {
       problems.push_back(workload::parse_problem(line));
     }
   }
-  return bench_quantize(problems, options.rope == "none" ? "" : options.rope, options.reps,
-                        options.json);
+  return bench_quantize(problems, rope == "none" ? "" : rope, options.reps, options.json);
 }
 
 /// `octavo bench gpu ..`
@@ -144,6 +145,11 @@ int bench(const Options& options) {
   if (!options.problems.empty() && options.problems[0] == "gpu") return bench_gpu(options);
   if (!options.problems.empty() && options.problems[0] == "quantize") {
     return bench_quantiser(options);
+  }
+  if (options.rope) {
+    throw Error(ErrorCode::invalid_argument,
+                "--rope is " + workload::quoted(*options.rope) +
+                    "; must be left out: only `octavo bench quantize` applies one");
   }
   std::vector<workload::Problem> problems;
   for (const std::string& line : options.problems) {
@@ -174,7 +180,7 @@ void set_up_bench(Command& command) {
   command.positional("PROBLEM", options->problems, "Problems, each in quotes");
   command.option("--reps", "N", options->reps, 1, 10'000, "Timed repetitions");
   command.option("--rope", "none|half|interleaved", options->rope,
-                 "bench quantize: with a rotary position embedding");
+                 "bench quantize: with a rotary position embedding (default: none)");
   command.option("--json", "FILE|-", options->json,
                  "Write the figures as JSON; -: to stdout, no table");
   options->engine.add_to(command);

@@ -23,14 +23,21 @@ MaskSpec resolve_mask(const CallFlags& flags, const Metadata& metadata, const st
   if (flags.causal) return MaskSpec::causal();
   if (flags.no_mask) return MaskSpec::none();
   if (flags.window) return workload::parse_window("--window", *flags.window);
-  if (const auto window = from_file(metadata, "octavo.window", path)) {
-    return workload::parse_window(window->name, window->text);
-  }
+  const auto window = from_file(metadata, "octavo.window", path);
   const auto causal = from_file(metadata, "causal", path);
-  if (!causal || causal->text == "false") return MaskSpec::none();
-  if (causal->text == "true") return MaskSpec::causal();
-  throw Error(ErrorCode::invalid_argument, causal->name + " is " + workload::quoted(causal->text) +
-                                               "; must be 'true' or 'false'");
+  if (causal && causal->text != "true" && causal->text != "false") {
+    throw Error(
+        ErrorCode::invalid_argument,
+        causal->name + " is " + workload::quoted(causal->text) + "; must be 'true' or 'false'");
+  }
+  const bool is_causal = causal && causal->text == "true";
+  if (window && is_causal) {
+    throw Error(ErrorCode::invalid_argument,
+                causal->name + " is 'true'; must be 'false' beside octavo.window (" +
+                    workload::quoted(window->text) + "): a file has one mask");
+  }
+  if (window) return workload::parse_window(window->name, window->text);
+  return is_causal ? MaskSpec::causal() : MaskSpec::none();
 }
 
 }  // namespace

@@ -170,6 +170,7 @@ std::string to_json(const CompareResult& result) {
                       {"call", group.call},
                       {"reference_seconds", group.reference_seconds},
                       {"reference_rms", group.reference_rms},
+                      {"inputs_not_finite", group.inputs_not_finite},
                       {"least_error", best(group).variant.recipe_text()},
                       {"variants", variants}});
   }

@@ -42,6 +42,7 @@ struct GroupResult {
   std::string call;   ///< "causal, softcap 30"
   double reference_seconds = 0;
   double reference_rms = 0;
+  std::int64_t inputs_not_finite = 0;  ///< elements of q, k and v
   std::vector<VariantResult> variants;
   std::size_t recipes = 0;  ///< the first of them compare recipes, the others the rest
 };

@@ -22,7 +22,7 @@ std::string approximate_engine(const AttentionParams& params, const std::string&
     return reason.empty() ? asked : "";
   }
   for (const EngineVerdict& verdict : explain_dispatch(params)) {
-    if (verdict.name == "reference") continue;
+    if (!verdict.automatic) continue;
     if (verdict.accepts) {
       reason.clear();
       return verdict.name;

@@ -5,12 +5,15 @@
 #include "call_flags.h"
 #include "command.h"
 #include "io/safetensors.h"
+#include "octavo/engine.h"
+#include "octavo/error.h"
 #include "octavo/version.h"
-#include "output.h"
+#include "problem_call.h"
 #include "progress.h"
 #include "qkv_file.h"
 #include "workload/generate.h"
 #include "workload/problem.h"
+#include "workload/problem_text.h"
 
 namespace octavo::cli {
 namespace {
@@ -27,7 +30,8 @@ PROBLEM is one line of extents and settings; what is left out takes its default:
        uniform   U(-1, 1)
 The same line gives the same bytes on every machine. Mask, softcap, scale, key lengths and layout go
 into the file's metadata, where attend, compare and quantize find them. in=f8 writes codes and
-descales by recipe=NAME.
+descales by recipe=NAME. A file does not say how attention on it is computed: recipe (unless in=f8),
+softmax, acc, promote, out and layout=packed are refused here; attend has flags for them.
 
 Examples:
   octavo gen -o qkv.safetensors "s1024 h8 causal dist=outlier seed=7"
@@ -37,8 +41,37 @@ struct Options {
   std::string output, problem;
 };
 
+// A token that a file cannot hold must not get lost.
+void require_storable(const workload::Problem& problem) {
+  static const workload::Problem kDefault{};
+  const auto refuse = [](const std::string& sentence) {
+    throw Error(ErrorCode::invalid_argument, "gen: " + sentence);
+  };
+  const auto require_left_out = [&](bool left_out, const char* token, const std::string& value,
+                                    const char* flag) {
+    if (left_out) return;
+    refuse(std::string(token) + " is " + workload::quoted(value) +
+           "; must be left out, since a file does not say how it is computed (attend has " + flag +
+           ")");
+  };
+  require_left_out(is_fp8(problem.in) || problem.recipe == kDefault.recipe, "recipe",
+                   recipe_name(problem.recipe), "--recipe");
+  require_left_out(problem.softmax == kDefault.softmax, "softmax", softmax_name(problem.softmax),
+                   "--softmax");
+  require_left_out(problem.acc == kDefault.acc, "acc", accumulator_name(problem.acc),
+                   "--accumulator");
+  require_left_out(problem.promote == kDefault.promote, "promote",
+                   problem.promote == 0 ? "none" : std::to_string(problem.promote), "--promote");
+  require_left_out(problem.out == kDefault.out, "out", dtype_name(problem.out), "--out-dtype");
+  if (problem.layout == workload::Layout::packed) {
+    refuse("layout is 'packed'; must be bshd or bhsd, since a file holds q, k and v one by one");
+  }
+}
+
 int generate_file(const Options& options) {
   const workload::Problem problem = workload::parse_problem(options.problem);
+  require_storable(problem);
+  explain_dispatch(hollow_call(problem));  // throws where the call makes no sense
   workload::Inputs inputs;
   {
     Progress progress(1);
@@ -53,8 +86,7 @@ int generate_file(const Options& options) {
   call.mask = problem.mask;
   call.softcap = problem.softcap;
   call.key_lengths = problem.lens;
-  // A file holds whole tensors: slices of a packed one become tensors of their own.
-  if (problem.layout == workload::Layout::bhsd) call.layout = workload::Layout::bhsd;
+  call.layout = problem.layout;
   if (is_fp8(problem.in) || problem.scale) {
     call.sm_scale = workload::attention_params(problem, inputs).sm_scale;
   }

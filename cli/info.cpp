@@ -6,6 +6,7 @@
 #include "command.h"
 #include "octavo/engine.h"
 #include "octavo/version.h"
+#include "problem_call.h"
 #include "table.h"
 #include "workload/problem.h"
 
@@ -14,7 +15,8 @@ namespace {
 
 constexpr const char* kFooter = R"(
 With PROBLEM (see `octavo gen --help` for the syntax): the verdict of every engine, in the order in
-which they are asked; the first that accepts would run. Nothing is computed.
+which they are asked; the first that accepts would run, the reference only by name. Nothing is
+computed.
 
 Examples:
   octavo info
@@ -35,47 +37,6 @@ constexpr const char* kCompiler = "GCC " __VERSION__;
 #else
 constexpr const char* kCompiler = "an unknown compiler";
 #endif
-
-// Engines judge shapes, strides and types, never contents: any address will do.
-float placeholder = 1;
-
-TensorView operand(DType dtype, workload::Layout layout, std::int64_t b, std::int64_t s,
-                   std::int64_t h, std::int64_t d) {
-  if (layout == workload::Layout::bhsd) {
-    return transposed(contiguous(&placeholder, dtype, {b, h, s, d}), 1, 2);
-  }
-  return contiguous(&placeholder, dtype, {b, s, h, d});
-}
-
-AttentionParams params_of(const workload::Problem& p) {
-  AttentionParams params;
-  params.q = operand(p.in, p.layout, p.b, p.sq, p.hq, p.d);
-  params.k = operand(p.in, p.layout, p.b, p.sk, p.hkv, p.d);
-  params.v = operand(p.in, p.layout, p.b, p.sk, p.hkv, p.dv);
-  if (p.layout == workload::Layout::packed) {
-    const std::int64_t row = (p.hq + 2 * p.hkv) * p.d;
-    for (TensorView* x : {&params.q, &params.k, &params.v}) {
-      x->stride[1] = row;
-      x->stride[0] = row * p.sq;
-    }
-  }
-  params.out = operand(p.out, p.layout, p.b, p.sq, p.hq, p.dv);
-  if (is_fp8(p.in)) {
-    params.k.dtype = params.v.dtype = p.recipe.kv_format;
-    params.q_descale = params.k_descale = params.v_descale =
-        contiguous(&placeholder, DType::f32, {1});
-  } else {
-    params.recipe = p.recipe;
-  }
-  params.mask = p.mask;
-  params.softcap = p.softcap;
-  params.key_lengths = p.lens;
-  if (p.scale) params.sm_scale = *p.scale;
-  params.softmax = p.softmax;
-  params.accumulator = p.acc;
-  params.promote_every = p.promote;
-  return params;
-}
 
 // What people ask first of an attention library, one row each.
 constexpr std::pair<const char*, const char*> kFeatures[] = {
@@ -118,7 +79,7 @@ void print_features() {
   std::vector<std::string> reasons;  // each once, in order; the table shows their numbers
   for (const auto& [feature, line] : kFeatures) {
     std::vector<std::string> row = {feature};
-    for (const EngineVerdict& v : explain_dispatch(params_of(workload::parse_problem(line)))) {
+    for (const EngineVerdict& v : explain_dispatch(hollow_call(workload::parse_problem(line)))) {
       if (v.accepts) {
         row.push_back("yes");
         continue;
@@ -147,16 +108,16 @@ int print_build() {
 
 int print_verdicts(const std::string& line) {
   const workload::Problem problem = workload::parse_problem(line);
-  const auto verdicts = explain_dispatch(params_of(problem));
+  const auto verdicts = explain_dispatch(hollow_call(problem));
   std::cout << workload::format_problem(problem) << "\n";
   Table table({"engine", "verdict", "reason"}, "lll");
   std::string runs;
   for (const EngineVerdict& v : verdicts) {
-    if (v.accepts && runs.empty()) runs = v.name;
+    if (v.accepts && v.automatic && runs.empty()) runs = v.name;
     table.add({v.name, v.accepts ? "accepts" : "declines", v.reason});
   }
   table.print(std::cout);
-  std::cout << (runs.empty() ? "No engine would run." : "\"auto\" runs " + runs + ".") << "\n";
+  std::cout << (runs.empty() ? "\"auto\" runs none." : "\"auto\" runs " + runs + ".") << "\n";
   return kOk;
 }
 

@@ -63,9 +63,10 @@ std::string choose_prefix(const io::SafetensorsFile& file, const std::string& pa
   if (asked.empty() && prefixes.size() == 1) return prefixes.front();
   if (std::find(prefixes.begin(), prefixes.end(), asked) != prefixes.end()) return asked;
   const std::string given = asked.empty() ? "left out" : "'" + asked + "'";
-  throw Error(
-      ErrorCode::invalid_argument,
-      path + ": --prefix is " + given + "; must be one of those in the file: " + join(prefixes));
+  const std::string rule = prefixes.size() == 1 && prefixes.front().empty()
+                               ? "left out: q, k and v of this file have no prefix"
+                               : "one of those in the file: " + join(prefixes);
+  throw Error(ErrorCode::invalid_argument, path + ": --prefix is " + given + "; must be " + rule);
 }
 
 Group load_group(const io::SafetensorsFile& file, const std::string& path,

@@ -56,6 +56,7 @@ Metadata describe_output(const Options& options, const Recipe& recipe, const Cal
 }
 
 int quantize_file(const Options& options) {
+  require_other_file("-o", options.output, options.input);
   const auto file = io::SafetensorsFile::open(options.input);
   Call call = resolve(options.call, file.metadata(), options.input);
   const auto prefixes = group_prefixes(file, options.input);

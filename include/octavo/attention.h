@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "octavo/error.h"
 #include "octavo/quantize.h"
 #include "octavo/tensor.h"
 
@@ -68,7 +69,7 @@ struct AttentionParams {
   Accumulator accumulator = Accumulator::hopper;
   int promote_every = 1;  ///< key tiles between promotions of P V to FP32; 0: never
 
-  std::string engine = "auto";           ///< "auto" or one of engine_names()
+  std::string engine = "auto";           ///< "auto" (never the reference), or of engine_names()
   int threads = 0;                       ///< CPU engines; 0: one per core
   std::function<void(double)> progress;  ///< called with the share done, 0 to 1, by any thread
 };

@@ -12,13 +12,15 @@ namespace octavo {
 struct EngineVerdict {
   std::string name;
   bool accepts = false;
-  std::string reason;  ///< a sentence: why not, or what would run
+  std::string reason;      ///< a sentence: why not, or what would run
+  bool automatic = false;  ///< whether "auto" may lead here; the reference runs only by name
 };
 
 /// Names in the order in which they are asked: "sm90", "emulate", "reference".
 std::vector<std::string> engine_names();
 
-/// Every engine's verdict on a call, in order; the first that accepts would run under "auto".
+/// Every engine's verdict on a call, in order; the first automatic one that accepts would run under
+/// "auto".
 /// Throws Error{invalid_argument} where the call itself is wrong.
 std::vector<EngineVerdict> explain_dispatch(const AttentionParams& params);
 

@@ -48,7 +48,8 @@ std::vector<EngineVerdict> explain_dispatch(const AttentionParams& params) {
   std::vector<EngineVerdict> verdicts;
   for (const Engine& engine : engines()) {
     const std::string reason = engine.why_unsupported(problem);
-    verdicts.push_back({engine.name, reason.empty(), reason.empty() ? engine.description : reason});
+    verdicts.push_back({engine.name, reason.empty(), reason.empty() ? engine.description : reason,
+                        engine.automatic});
   }
   return verdicts;
 }

@@ -4,15 +4,23 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "octavo/error.h"
 
 namespace octavo {
 namespace {
 
+/// What OCTAVO_VERBOSE asks for. A value it cannot have is named on stderr, once a process.
 bool verbose() {
-  const char* topics = std::getenv("OCTAVO_VERBOSE");
-  return topics != nullptr && std::strstr(topics, "dispatch") != nullptr;
+  const char* value = std::getenv("OCTAVO_VERBOSE");
+  if (value == nullptr || *value == '\0') return false;
+  if (std::strcmp(value, "dispatch") == 0) return true;
+  static std::once_flag warned;
+  std::call_once(warned, [value] {
+    std::fprintf(stderr, "octavo: OCTAVO_VERBOSE is '%.60s'; must be dispatch, or unset\n", value);
+  });
+  return false;
 }
 
 void say(const char* engine, const std::string& sentence) {
@@ -32,7 +40,7 @@ const Engine& choose_engine(const std::vector<Engine>& ordered, const std::strin
   std::string reasons;
   bool known = requested == "auto";
   for (const Engine& engine : ordered) {
-    if (requested != "auto" && requested != engine.name) continue;
+    if (requested == "auto" ? !engine.automatic : requested != engine.name) continue;
     known = true;
     const std::string reason = engine.why_unsupported(problem);
     if (reason.empty()) {

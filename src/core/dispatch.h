@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines in order of preference: the first that accepts a problem runs it.
+// Engines in order of preference: the first automatic one that accepts a problem runs it.
 #pragma once
 
 #include <string>
@@ -12,13 +12,14 @@ namespace octavo {
 struct Engine {
   const char* name;
   const char* description;                                  // what runs where it accepts
+  bool automatic;                                           // may be the answer to "auto"
   std::string (*why_unsupported)(const AttentionProblem&);  // empty: accepts
   AttentionStats (*run)(const AttentionProblem&);
 };
 
 /// The engine that `requested` ("auto" or a name) leads to. Refusals are printed to stderr where
-/// OCTAVO_VERBOSE contains "dispatch". Throws Error{invalid_argument} for a name that no engine
-/// has, Error{unsupported} with every reason where none accepts.
+/// OCTAVO_VERBOSE is "dispatch"; another value gets one warning. Throws Error{invalid_argument} for
+/// a name that no engine has, Error{unsupported} with every reason where none accepts.
 const Engine& choose_engine(const std::vector<Engine>& ordered, const std::string& requested,
                             const AttentionProblem& problem);
 

@@ -119,12 +119,13 @@ Dims check_shapes(const Judge& judge, const TensorView& q, const TensorView& k,
   check_operand_view(judge, "v", v);
   check_head_dim(judge, "q.shape[3]", q.shape[3]);
   check_head_dim(judge, "v.shape[3]", v.shape[3]);
+  judge.require(k.shape[2] >= 1, "k.shape[2]", text(k.shape[2]), "be at least 1");
   judge.same_extent("k", k, 3, "q.shape[3]", q.shape[3]);
   judge.same_extent("k", k, 0, "q.shape[0]", q.shape[0]);
   judge.same_extent("v", v, 0, "q.shape[0]", q.shape[0]);
   judge.same_extent("v", v, 1, "k.shape[1]", k.shape[1]);
   judge.same_extent("v", v, 2, "k.shape[2]", k.shape[2]);
-  judge.require(k.shape[2] > 0 && q.shape[2] % k.shape[2] == 0, "q.shape[2]", text(q.shape[2]),
+  judge.require(q.shape[2] % k.shape[2] == 0, "q.shape[2]", text(q.shape[2]),
                 "be a multiple of k.shape[2] (" + text(k.shape[2]) + ")");
   judge.require(q.dtype != DType::f8_e5m2, "q.dtype", "f8_e5m2", "be f32, f16, bf16 or f8_e4m3");
   judge.require(k.device == q.device && v.device == q.device, "device of k or v", "another",
@@ -396,6 +397,17 @@ AttentionProblem validate(const QuantizeParams& params) {
   problem.rope = params.rope;
   problem.threads = resolve_threads(params.threads);
   return problem;
+}
+
+std::string why_not_in_fp8(const AttentionProblem& problem) {
+  const bool v_per_token = problem.v.quantised()
+                               ? problem.v.descale.granularity == Granularity::token
+                               : problem.recipe.v == Granularity::token;
+  if (problem.softmax == SoftmaxPath::direct && v_per_token) {
+    return "softmax is direct; must be exact where v has a descale per token (recipe "
+           "strict_causal), which only an exact P can take in";
+  }
+  return "";
 }
 
 void require_host_memory(const AttentionProblem& problem) {

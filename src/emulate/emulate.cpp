@@ -7,6 +7,7 @@
 
 #include "core/load.h"
 #include "core/parallel.h"
+#include "core/validate.h"
 #include "emulate/attend.h"
 #include "emulate/smooth.h"
 
@@ -132,20 +133,13 @@ class Run {
 
 std::string why_unsupported(const AttentionProblem& problem) {
   if (problem.q.x.device.kind != Device::Kind::cpu) return "tensors are not in host memory";
-  const bool v_per_token = problem.v.quantised()
-                               ? problem.v.descale.granularity == Granularity::token
-                               : problem.recipe.v == Granularity::token;
-  if (problem.softmax == SoftmaxPath::direct && v_per_token) {
-    return "softmax direct cannot fold one descale per token of v into P; use softmax exact, or "
-           "descales of v per block";
-  }
-  return "";
+  return why_not_in_fp8(problem);
 }
 
 AttentionStats run(const AttentionProblem& problem) { return Run(problem)(); }
 
 }  // namespace
 
-const Engine kEngine{"emulate", "the GPU data path on the CPU", why_unsupported, run};
+const Engine kEngine{"emulate", "the GPU data path on the CPU", true, why_unsupported, run};
 
 }  // namespace octavo::emulate

@@ -129,6 +129,7 @@ AttentionStats run(const AttentionProblem& p) {
 
 }  // namespace
 
-const Engine kEngine{"reference", "double precision on the CPU, no FP8", why_unsupported, run};
+const Engine kEngine{"reference", "double precision on the CPU, no FP8; runs only by name", false,
+                     why_unsupported, run};
 
 }  // namespace octavo::reference

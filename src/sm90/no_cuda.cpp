@@ -62,7 +62,7 @@ AttentionStats run(const AttentionProblem&) { unsupported("attention_forward on 
 
 }  // namespace
 
-const Engine kEngine{"sm90", "Hopper FP8 tensor cores", why_unsupported, run};
+const Engine kEngine{"sm90", "Hopper FP8 tensor cores", true, why_unsupported, run};
 
 }  // namespace sm90
 }  // namespace octavo

@@ -119,8 +119,8 @@ class Parser {
         {"softmax", [](auto& p, auto, auto v) { p.softmax = parse_softmax(std::string(v)); }},
         {"acc", [](auto& p, auto, auto v) { p.acc = parse_accumulator(std::string(v)); }},
         {"promote", [](auto& p, auto a, auto v) { p.promote = parse_promote(a, v); }},
-        {"in", [](auto& p, auto, auto v) { p.in = input_dtype(v); }},
-        {"out", [](auto& p, auto, auto v) { p.out = parse_dtype(std::string(v)); }},
+        {"in", [](auto& p, auto a, auto v) { p.in = parse_input_dtype(a, v); }},
+        {"out", [](auto& p, auto a, auto v) { p.out = parse_output_dtype(a, v); }},
         {"dist", [](auto& p, auto a, auto v) { p.dist = parse_distribution(a, v); }},
         {"seed", [](auto& p, auto a, auto v) { p.seed = parse_seed(a, v); }},
         {"layout", [](auto& p, auto a, auto v) { p.layout = parse_layout(a, v); }},
@@ -133,10 +133,6 @@ class Parser {
       fail(std::string(key) + " is " + quoted(value) + "; must be 1 to 256 characters");
     }
     setter->second(problem_, "problem: " + std::string(key), value);
-  }
-
-  static DType input_dtype(std::string_view value) {
-    return value == "f8" ? DType::f8_e4m3 : parse_dtype(std::string(value));
   }
 
   void check_packed() const {

@@ -126,6 +126,21 @@ int parse_promote(std::string_view argument, std::string_view text) {
   return value;
 }
 
+DType parse_output_dtype(std::string_view argument, std::string_view text) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    if (text == dtype_name(dtype)) return dtype;
+  }
+  refuse(argument, text, "one of f32, f16, bf16");
+}
+
+DType parse_input_dtype(std::string_view argument, std::string_view text) {
+  if (text == "f8") return DType::f8_e4m3;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    if (text == dtype_name(dtype)) return dtype;
+  }
+  refuse(argument, text, "one of f32, f16, bf16, f8");
+}
+
 Distribution parse_distribution(std::string_view argument, std::string_view text) {
   for (const auto dist : {Distribution::normal, Distribution::outlier, Distribution::channel,
                           Distribution::sink, Distribution::wide, Distribution::uniform}) {

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workload/verify.h"
 
+#include <algorithm>
 #include <cstdio>
+
+#include "core/parallel.h"
+#include "octavo/error.h"
 
 namespace octavo::workload {
 namespace {
@@ -49,6 +53,14 @@ std::string broken_rule(const Verdict& v, const RunResult& got) {
   return "";
 }
 
+[[noreturn]] void refuse_same(const std::string& ran, const std::string& engine,
+                              const std::string& against) {
+  throw Error(ErrorCode::invalid_argument, "verify: engine is '" + engine + "' and against is '" +
+                                               against + "', and both run " + ran +
+                                               "; must lead to two engines: one against itself "
+                                               "agrees whatever it computes");
+}
+
 }  // namespace
 
 Verdict judge(const Problem& problem, RunResult& got, RunResult& want) {
@@ -75,6 +87,14 @@ Verdict judge(const Problem& problem, RunResult& got, RunResult& want) {
 Verdict verify_problem(const Problem& problem, const std::string& engine,
                        const std::string& against, int threads,
                        const std::function<void(double)>& progress) {
+  const bool thread_check = engine == against && engine != "auto" && engine != "reference";
+  if (engine == against && engine == "reference") refuse_same(engine, engine, against);
+  if (thread_check && threads == 1) {
+    throw Error(ErrorCode::invalid_argument,
+                "verify: threads is 1; must be another number, since an engine against itself runs "
+                "once on one thread and once on these");
+  }
+  if (thread_check) threads = std::max(resolve_threads(threads), 2);
   // The two runs take about half of the time each; generating is short beside them.
   const auto half = [&](double begin) -> std::function<void(double)> {
     if (!progress) return {};
@@ -82,8 +102,11 @@ Verdict verify_problem(const Problem& problem, const std::string& engine,
   };
   const Inputs inputs = generate(problem);
   RunResult got = run_problem(problem, inputs, {engine, threads, half(0)});
-  const int other_threads = engine == against ? 1 : threads;
+  const int other_threads = thread_check ? 1 : threads;
   RunResult want = run_problem(problem, inputs, {against, other_threads, half(0.5)});
+  if (!thread_check && got.stats.engine == want.stats.engine) {
+    refuse_same(got.stats.engine, engine, against);
+  }
   return judge(problem, got, want);
 }
 

@@ -25,9 +25,10 @@ struct Verdict {
 /// Judges two results of the same problem.
 Verdict judge(const Problem& problem, RunResult& got, RunResult& want);
 
-/// Generates the operands, runs both engines and judges. The same engine twice runs once on one
-/// thread and once on all: the same bits must come out. `progress` is called with the share done.
-/// Throws Error as attention_forward does.
+/// Generates the operands, runs both engines and judges. An engine named twice (not the reference)
+/// runs once on one thread and once on `threads`, at least two: the same bits must come out. What
+/// else would compare an engine with itself is Error{invalid_argument}. `progress` is called with
+/// the share done. Throws Error as attention_forward does.
 Verdict verify_problem(const Problem& problem, const std::string& engine,
                        const std::string& against, int threads = 0,
                        const std::function<void(double)>& progress = {});

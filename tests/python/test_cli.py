@@ -72,6 +72,10 @@ def test_a_failing_call_leaves_no_file(qkv, tmp_path):
     refused("attend", qkv, "-o", tmp_path / "absent" / "out.safetensors")
     refused("gen", "-o", target, "s8 q9")
     assert not target.exists()
+    pair = {"causal": "true", "octavo.window": "3,0"}
+    assert "metadata causal is 'true'; must be 'false' beside octavo.window ('3,0')" in (
+        refused_with_metadata(tmp_path, pair)
+    )
     assert "metadata causal is 'yes'" in refused_with_metadata(tmp_path, {"causal": "yes"})
     assert "metadata octavo.layout" in refused_with_metadata(tmp_path, {"octavo.layout": "sbhd"})
 
@@ -80,6 +84,47 @@ def refused_with_metadata(tmp_path, meta):
     source = tmp_path / "meta.safetensors"
     save_file({n: np.zeros((1, 4, 1, 64), np.float32) for n in "qkv"}, source, meta)
     return refused("attend", source, "-o", tmp_path / "out.safetensors")
+
+
+@pytest.mark.parametrize("link", ["itself", "symlink", "hardlink"])
+@pytest.mark.parametrize("command", ["attend", "quantize", "compare"])
+def test_the_input_is_never_replaced(qkv, tmp_path, command, link):
+    target = tmp_path / "out.safetensors" if link != "itself" else qkv
+    if link == "symlink":
+        target.symlink_to(qkv)
+    elif link == "hardlink":
+        target.hardlink_to(qkv)
+    before = qkv.read_bytes()
+    flag = "--json" if command == "compare" else "-o"
+    sentence = refused(command, qkv, flag, target)
+    assert f"{flag} is '{target}'; must be another file than IN ('{qkv}')" in sentence
+    assert qkv.read_bytes() == before
+
+
+def test_output_types_are_those_of_the_flag(qkv, tmp_path):
+    sentence = refused("attend", qkv, "-o", tmp_path / "out.safetensors", "--out-dtype", "f8_e4m3")
+    assert sentence.endswith("--out-dtype is 'f8_e4m3'; must be one of f32, f16, bf16")
+
+
+@pytest.mark.parametrize(
+    "line, sentence",
+    [
+        ("s8 d7", "q.shape[3] is 7; must be a multiple of 8"),
+        ("s8 d264", "q.shape[3] is 264; must be a multiple of 8"),
+        ("s8 hq3 hkv2", "q.shape[2] is 3; must be a multiple of k.shape[2] (2)"),
+        ("s8 lens=9", "key_lengths[0] is 9; must be from 0 to k.shape[1] (8)"),
+        ("s8 recipe=block", "recipe is 'block'; must be left out"),
+        ("s8 softmax=direct", "softmax is 'direct'; must be left out"),
+        ("s8 acc=fp32", "acc is 'fp32'; must be left out"),
+        ("s8 promote=none", "promote is 'none'; must be left out"),
+        ("s8 out=f32", "out is 'f32'; must be left out"),
+        ("s8 layout=packed", "layout is 'packed'; must be bshd or bhsd"),
+    ],
+)
+def test_gen_refuses_what_makes_no_file(tmp_path, line, sentence):
+    target = tmp_path / "out.safetensors"
+    assert sentence in refused("gen", "-o", target, line)
+    assert not target.exists()
 
 
 # verify
@@ -101,7 +146,26 @@ def test_verify_random_problems():
 
 def test_verify_an_engine_against_itself():
     done = octavo("verify", "s300 h3 d64 causal", "--engine", "emulate", "--against", "emulate")
-    assert done.stdout.splitlines() == ["ok      s300 h3 d64 causal: bit-equal", "1 passed, 0 failed"]
+    assert done.stdout.splitlines() == [
+        "ok      s300 h3 d64 causal: bit-equal on one thread and on several",
+        "1 passed, 0 failed",
+    ]
+
+
+@pytest.mark.parametrize(
+    "engine, against", [("reference", "reference"), ("auto", "auto"), ("auto", "emulate")]
+)
+def test_verify_refuses_what_would_pass_whatever_it_computes(engine, against):
+    sentence = refused("verify", "s8 d64", "--engine", engine, "--against", against)
+    assert f"engine is '{engine}' and against is '{against}', and both run " in sentence
+    one = ("--engine", "emulate", "--against", "emulate", "--threads", "1")
+    assert "threads is 1; must be another number" in refused("verify", "s8 d64", *one)
+
+
+def test_the_reference_never_stands_in_for_fp8():
+    for command in (["verify"], ["bench", "--reps", "1"]):
+        sentence = refused(*command, "s128 recipe=strict_causal softmax=direct", "--engine", "auto")
+        assert "emulate: softmax is direct; must be exact where v has a descale per token" in sentence
 
 
 def test_verify_prints_what_repeats_a_failure():
@@ -137,6 +201,8 @@ def test_bench_figures():
         assert result["seconds_min"] == min(result["seconds"])
         assert result["gflops"] == pytest.approx(result["flop"] / result["seconds_median"] / 1e9)
         assert result["peak_rss_bytes"] > 2**20
+    assert "--rope is 'zz'; must be left out" in refused("bench", "s64", "--rope", "zz")
+    assert "--rope is 'zz'; must be none" in refused("bench", "quantize", "s64", "--rope", "zz")
     table = octavo("bench", "s64 d64", "--reps", "1", "--engine", "reference").stdout
     assert "GFLOP/s" in table and "reference" in table
 
@@ -146,7 +212,7 @@ def test_info():
     for word in ("octavo 0.", "FP8 tensor-core", "SIMD", "sm90, emulate, reference", "head dim 128"):
         assert word in text
     verdict = octavo("info", "s64 softmax=direct recipe=strict_causal").stdout
-    assert "declines" in verdict and '"auto" runs reference.' in verdict
+    assert "declines" in verdict and '"auto" runs none.' in verdict
     assert '"auto" runs emulate.' in octavo("info", "b2 s64 hq4 hkv2 in=f8 layout=bhsd").stdout
     assert "q.shape[3] is 576" in refused("info", "s64 d576 dv512")
 

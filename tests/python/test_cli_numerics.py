@@ -122,6 +122,17 @@ def test_attend_says_which_engine_ran(qkv, tmp_path):
     assert "emulate ran (first to accept" in octavo("attend", qkv, "-o", target).stderr
     verbose = octavo("attend", qkv, "-o", target, env={"OCTAVO_VERBOSE": "dispatch"})
     assert "octavo dispatch: " in verbose.stderr
+    unknown = octavo("attend", qkv, "-o", target, env={"OCTAVO_VERBOSE": "zz"})
+    assert unknown.stderr.count("OCTAVO_VERBOSE is 'zz'; must be dispatch, or unset") == 1
+
+
+def test_metadata_of_the_output_says_what_applied(qkv, tmp_path):
+    target = tmp_path / "out.safetensors"
+    numerics = {"octavo.recipe", "octavo.softmax", "octavo.accumulator", "octavo.promote"}
+    octavo("attend", qkv, "-o", target, "--recipe", "block")
+    assert numerics <= set(metadata(target))
+    octavo("attend", qkv, "-o", target, "--recipe", "block", "--engine", "reference")
+    assert not numerics & set(metadata(target))
 
 
 def test_prefixes(tmp_path):
@@ -135,6 +146,10 @@ def test_prefixes(tmp_path):
     save_file(tensors, source)
     sentence = refused("attend", source, "-o", target)
     assert "--prefix is left out; must be one of those in the file: layer0., layer1." in sentence
+    plain = tmp_path / "plain.safetensors"
+    save_file({n: tensors[f"layer0.{n}"] for n in "qkv"}, plain)
+    sentence = refused("attend", plain, "-o", target, "--prefix", "layer0.")
+    assert "must be left out: q, k and v of this file have no prefix" in sentence
     assert "--prefix is 'x'" in refused("attend", source, "-o", target, "--prefix", "x")
     octavo("attend", source, "-o", target, "--prefix", "layer1.", "--out-dtype", "f32")
     want, _ = attention(*(tensors[f"layer1.{n}"] for n in "qkv"))
@@ -244,6 +259,19 @@ def test_compare_prints_tables_and_writes_json(qkv, tmp_path):
     assert len(group["variants"]) == 5 * 6
     declined = [v for v in group["variants"] if "declined" in v]
     assert {(v["recipe"], v["softmax"]) for v in declined} == {("strict_causal", "direct")}
+
+
+def test_compare_expects_nans_of_the_input_to_spread(tmp_path):
+    rng = np.random.default_rng(0)
+    source = tmp_path / "in.safetensors"
+    x = {n: rng.standard_normal((1, 200, 1, 64)).astype(np.float32) for n in "qkv"}
+    x["v"][0, 150, 0, 3] = np.nan
+    x["k"][0, 10, 0, 0] = np.inf
+    save_file(x, source, {"causal": "true"})
+    done = octavo("compare", source)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("octavo: q, k and v hold 2 NaNs or infinities: expected")
+    assert "docs/data_path.md" in line
 
 
 def test_compare_takes_stored_codes_as_they_are(qkv, tmp_path):

@@ -70,9 +70,9 @@ void PrintTo(const Expected& expected, std::ostream* out) {
   *out << distribution_name(expected.distribution);
 }
 
-class AccuracyOf : public testing::TestWithParam<Expected> {};
+class SlowAccuracyOf : public testing::TestWithParam<Expected> {};
 
-TEST_P(AccuracyOf, EveryNamedRecipeIsAsMeasured) {
+TEST_P(SlowAccuracyOf, EveryNamedRecipeIsAsMeasured) {
   const Expected& expected = GetParam();
   const std::array<double, 5> wanted = {expected.per_tensor, expected.per_head, expected.block,
                                         expected.standard, expected.strict_causal};
@@ -87,14 +87,14 @@ TEST_P(AccuracyOf, EveryNamedRecipeIsAsMeasured) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Distributions, AccuracyOf, testing::ValuesIn(kExpected),
+INSTANTIATE_TEST_SUITE_P(Distributions, SlowAccuracyOf, testing::ValuesIn(kExpected),
                          [](const auto& test) {
                            return distribution_name(test.param.distribution);
                          });
 
 /// Rows whose magnitudes lie up to 36 octaves apart: each is judged by its own size. One scale for
 /// the tensor flushes most of them to 0, one for the head (V still spans 36 octaves) half of them.
-TEST(Accuracy, ScalesOfBlocksCoverMagnitudesThatOneScaleCannot) {
+TEST(SlowAccuracy, ScalesOfBlocksCoverMagnitudesThatOneScaleCannot) {
   const std::vector<Errors> errors = mean_errors(Distribution::wide, named_recipes());
   const Bounds bounds[] = {around(0.898, 0.1), around(0.708, 0.05), around(0.0500, 0.05),
                            around(0.0496, 0.05), around(0.0510, 0.05)};
@@ -107,7 +107,7 @@ TEST(Accuracy, ScalesOfBlocksCoverMagnitudesThatOneScaleCannot) {
 
 /// The direct path rounds the logarithm of P instead of P: its own error of P is 2.9 % instead of
 /// 2.5 %, which makes 4 % of the whole error on N(0, 1).
-TEST(Accuracy, DirectPathCostsAFewPercentOfTheError) {
+TEST(SlowAccuracy, DirectPathCostsAFewPercentOfTheError) {
   for (const Distribution distribution : {Distribution::normal, Distribution::channel_offset}) {
     const std::vector<Recipe> recipes = {Recipe::standard()};
     const double exact = mean_errors(distribution, recipes)[0].relative_l2;
@@ -118,7 +118,7 @@ TEST(Accuracy, DirectPathCostsAFewPercentOfTheError) {
 }
 
 /// E5M2 has two mantissa bits: K and V cost twice as much.
-TEST(Accuracy, E5m2KeysAndValuesCostTheirMissingBit) {
+TEST(SlowAccuracy, E5m2KeysAndValuesCostTheirMissingBit) {
   const std::vector<Errors> errors =
       mean_errors(Distribution::normal, {Recipe::block(), parse_recipe("block+e5m2")});
   EXPECT_GT(errors[1].relative_l2, 1.5 * errors[0].relative_l2);
@@ -149,7 +149,7 @@ constexpr double kLseTolerance = 0.04;
 /// weight; over weights of all sizes that averages out as well, over equal ones it does not.
 constexpr double kDirectLseWorst = 0.084;
 
-TEST(AccuracyOfLse, IsTheNaturalLogOfTheTrueSum) {
+TEST(SlowAccuracyOfLse, IsTheNaturalLogOfTheTrueSum) {
   for (const Distribution distribution : {Distribution::normal, Distribution::channel_offset}) {
     Inputs x = draw(distribution, extents_of(distribution), 5);
     for (const MaskSpec& mask : {MaskSpec::none(), MaskSpec::causal()}) {

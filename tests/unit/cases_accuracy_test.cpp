@@ -91,7 +91,7 @@ void expect_growth_when_unpromoted(const std::vector<std::int64_t>& lengths, dou
   }
 }
 
-TEST(CasesAccuracy, PromotedAccumulatorErrorIsFlatInKeyLength) {
+TEST(SlowCasesAccuracy, PromotedAccumulatorErrorIsFlatInKeyLength) {
   expect_flat_when_promoted({1024, 4096, 16384});
 }
 

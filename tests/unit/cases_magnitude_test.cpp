@@ -25,7 +25,7 @@ double error_before_last_block(Inputs& x, const Recipe& recipe) {
   return difference(got, rows_of(reference(params).out, 0, rows)).relative_l2;
 }
 
-TEST(CasesMagnitude, LoudBlockLeavesOtherBlocksAsAccurateAsBeforeUnderBlockScales) {
+TEST(SlowCasesMagnitude, LoudBlockLeavesOtherBlocksAsAccurateAsBeforeUnderBlockScales) {
   Inputs plain = normal_inputs({.sq = 512, .sk = 512}, 7);
   for (const float factor : {100.0f, 65536.0f}) {
     Inputs loud_k = plain, loud_v = plain;
@@ -40,7 +40,7 @@ TEST(CasesMagnitude, LoudBlockLeavesOtherBlocksAsAccurateAsBeforeUnderBlockScale
   }
 }
 
-TEST(CasesMagnitude, LoudBlockSpoilsOtherBlocksUnderOneScaleForAll) {
+TEST(SlowCasesMagnitude, LoudBlockSpoilsOtherBlocksUnderOneScaleForAll) {
   Inputs plain = normal_inputs({.sq = 512, .sk = 512}, 7), loud_k = plain, loud_v = plain;
   scale_rows(loud_k.k, 384, 512, 65536.0f);
   scale_rows(loud_v.v, 384, 512, 65536.0f);
@@ -61,7 +61,7 @@ TEST(CasesMagnitude, LoudBlockOfKeysIsItselfAsAccurateAsPlainKeys) {
   EXPECT_TRUE(agrees(emulate(params).out, want.out, {0.04, 0.055}));
 }
 
-TEST(CasesMagnitude, CommonOffsetOfKeysIsRecoveredBySmoothing) {
+TEST(SlowCasesMagnitude, CommonOffsetOfKeysIsRecoveredBySmoothing) {
   struct Offset {
     double low, high;
   };
@@ -77,7 +77,7 @@ TEST(CasesMagnitude, CommonOffsetOfKeysIsRecoveredBySmoothing) {
   }
 }
 
-TEST(CasesMagnitude, SinkKeyKeepsTheOtherKeysAccurate) {
+TEST(SlowCasesMagnitude, SinkKeyKeepsTheOtherKeysAccurate) {
   Inputs x = normal_inputs({.sq = 256, .sk = 512, .hq = 2, .hkv = 2}, 11);
   make_sink(x, 12);
   const Result want = reference(x.params());
@@ -99,7 +99,7 @@ Inputs scaled_inputs(float q, float k, float v) {
   return x;
 }
 
-TEST(CasesMagnitude, MagnitudesFromMillionthsToTenThousandsNeitherSaturateNorFlush) {
+TEST(SlowCasesMagnitude, MagnitudesFromMillionthsToTenThousandsNeitherSaturateNorFlush) {
   for (const auto& [q, k] : {std::pair{1e4f, 1e-4f}, {1e-6f, 1e6f}, {1e-6f, 1e4f}, {1.0f, 1e-6f}}) {
     for (const float v : {1e4f, 1e-6f}) {
       SCOPED_TRACE(testing::Message() << "q " << q << ", k " << k << ", v " << v);

@@ -18,13 +18,16 @@
 #include "support/call.h"
 #include "support/compare.h"
 #include "support/recipes.h"
+#include "support/sanitizer.h"
 
 namespace octavo::test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr Extents kExtents = {.sq = 270, .sk = 270, .hq = 4, .hkv = 2};
+constexpr std::int64_t kDim = kSanitized ? 64 : 128;
+constexpr std::int64_t kLast = kDim - 1;
+constexpr Extents kExtents = {.sq = 270, .sk = 270, .hq = 4, .hkv = 2, .d = kDim, .dv = kDim};
 
 struct Element {
   std::int64_t s, h, c;
@@ -91,6 +94,9 @@ void expect_rule(Tensor Inputs::*operand, const Element& at, const MaskSpec& mas
   for_each_recipe([&](const Recipe& recipe, SoftmaxPath path) {
     if (!leaves_neighbours(recipe, operand)) return;
     for (const Accumulator model : {Accumulator::hopper, Accumulator::fp32}) {
+      // Under sanitizers one accumulator a softmax path, each with every recipe.
+      const bool exact = path == SoftmaxPath::exact;
+      if (kSanitized && exact != (model == Accumulator::hopper)) continue;
       AttentionParams settings;
       settings.recipe = recipe;
       settings.softmax = path;
@@ -124,7 +130,7 @@ TEST(CasesNan, ElementOfKReachesRowsThatAttendToItsKey) {
   const auto near = [](std::int64_t i, std::int64_t h, std::int64_t) {
     return i >= 130 && i <= 150 && h < 2;
   };
-  expect_rule(&Inputs::k, {130, 0, 127}, MaskSpec::window(20, 0), near, near);
+  expect_rule(&Inputs::k, {130, 0, kLast}, MaskSpec::window(20, 0), near, near);
 }
 
 TEST(CasesNan, ElementOfVReachesItsChannelInQueryTilesThatVisitItsKeyTile) {
@@ -135,8 +141,10 @@ TEST(CasesNan, ElementOfVReachesItsChannelInQueryTilesThatVisitItsKeyTile) {
       nowhere);
   // Rows see 20 keys back: query tile 2 (rows 256 on) starts at key 236, still in key tile 1.
   expect_rule(
-      &Inputs::v, {130, 0, 127}, MaskSpec::window(20, 0),
-      [](std::int64_t i, std::int64_t h, std::int64_t c) { return i >= 128 && h < 2 && c == 127; },
+      &Inputs::v, {130, 0, kLast}, MaskSpec::window(20, 0),
+      [](std::int64_t i, std::int64_t h, std::int64_t c) {
+        return i >= 128 && h < 2 && c == kLast;
+      },
       nowhere);
 }
 

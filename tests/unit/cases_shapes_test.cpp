@@ -244,7 +244,8 @@ TEST(CasesDispatch, EveryEngineIsAskedInOrderAndSaysWhyNot) {
     if (!verdicts[i].accepts) {
       EXPECT_EQ(why, verdicts[i].reason);
     }
-    if (verdicts[i].accepts && chosen.empty()) chosen = verdicts[i].name;
+    EXPECT_EQ(verdicts[i].automatic, verdicts[i].name != "reference");
+    if (verdicts[i].accepts && verdicts[i].automatic && chosen.empty()) chosen = verdicts[i].name;
   }
   EXPECT_EQ(engine_names(), (std::vector<std::string>{"sm90", "emulate", "reference"}));
   EXPECT_FALSE(verdicts[0].accepts) << "host memory";
@@ -266,7 +267,10 @@ TEST(CasesDispatch, VerboseDispatchSaysEveryRefusalAndWhatRuns) {
   };
   EXPECT_EQ(printed("dispatch"), "octavo dispatch: sm90: " + why_unsupported(params, "sm90") +
                                      "\noctavo dispatch: emulate: runs\n");
+  // A value that means nothing is named once.
+  EXPECT_EQ(printed("other"), "octavo: OCTAVO_VERBOSE is 'other'; must be dispatch, or unset\n");
   EXPECT_EQ(printed("other"), "");
+  EXPECT_EQ(printed(""), "");
 }
 
 TEST(CasesDispatch, SimdTargetsAreNamedAndAtLeastOneRuns) {

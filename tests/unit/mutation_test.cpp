@@ -37,7 +37,7 @@ AttentionParams settings(Inputs& x) {
   return params;
 }
 
-class Mutation : public testing::Test {
+class SlowMutation : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     inputs = new Inputs(mutable_inputs());
@@ -62,11 +62,11 @@ class Mutation : public testing::Test {
   static Inputs* codes;   // the same, quantised by blocks
   static Result* want;    // double precision
 };
-Inputs* Mutation::inputs = nullptr;
-Inputs* Mutation::codes = nullptr;
-Result* Mutation::want = nullptr;
+Inputs* SlowMutation::inputs = nullptr;
+Inputs* SlowMutation::codes = nullptr;
+Result* SlowMutation::want = nullptr;
 
-TEST_F(Mutation, RightResultsPass) {
+TEST_F(SlowMutation, RightResultsPass) {
   for (const std::string& name : recipe_names()) {
     AttentionParams params = settings(*inputs);
     params.recipe = parse_recipe(name);
@@ -76,34 +76,36 @@ TEST_F(Mutation, RightResultsPass) {
   EXPECT_TRUE(lse_agrees(emulate(settings(*codes)).lse, want->lse, kLseTolerance));
 }
 
-TEST_F(Mutation, ZeroOutputFails) { EXPECT_FALSE(judged(Tensor(DType::f32, want->out.shape()))); }
+TEST_F(SlowMutation, ZeroOutputFails) {
+  EXPECT_FALSE(judged(Tensor(DType::f32, want->out.shape())));
+}
 
-TEST_F(Mutation, UnwrittenOutputFails) {
+TEST_F(SlowMutation, UnwrittenOutputFails) {
   Tensor out = want->out;
   out.poison();
   EXPECT_FALSE(judged(out));
 }
 
-TEST_F(Mutation, UnwrittenLastRowFails) {
+TEST_F(SlowMutation, UnwrittenLastRowFails) {
   Tensor out = emulate(settings(*codes)).out;
   out.set(out.numel() - 1, std::nanf(""));
   EXPECT_FALSE(judged(out));
 }
 
-TEST_F(Mutation, OutputInFullPrecisionFailsForFp8DidNotHappen) {
+TEST_F(SlowMutation, OutputInFullPrecisionFailsForFp8DidNotHappen) {
   EXPECT_FALSE(judged(want->out));
   EXPECT_FALSE(judged(reference(settings(*inputs), DType::bf16).out));
 }
 
 /// On operands that are FP8 already only P is rounded: measured 0.021.
-TEST_F(Mutation, WeightsInFullPrecisionFail) {
+TEST_F(SlowMutation, WeightsInFullPrecisionFail) {
   const Tensor exact = reference(settings(*codes)).out;
   const Bounds weights_only = {0.015, 0.03};
   EXPECT_TRUE(agrees(emulate(settings(*codes)).out, exact, weights_only));
   EXPECT_FALSE(agrees(exact, exact, weights_only));
 }
 
-TEST_F(Mutation, TransposedValuesFail) {
+TEST_F(SlowMutation, TransposedValuesFail) {
   Inputs x = *codes;  // each tile of 128 keys x 128 channels
   for (std::int64_t s = 0; s < 384; ++s) {
     for (std::int64_t h = 0; h < 2; ++h) {
@@ -116,7 +118,7 @@ TEST_F(Mutation, TransposedValuesFail) {
   EXPECT_FALSE(judged(settings(x)));
 }
 
-TEST_F(Mutation, TwoSwappedKeysOfVFail) {
+TEST_F(SlowMutation, TwoSwappedKeysOfVFail) {
   Inputs x = *codes;
   for (std::int64_t i = 0; i < 256; ++i) {
     const float a = x.v.get(x.v.at(0, 2, 0, 0) + i), b = x.v.get(x.v.at(0, 3, 0, 0) + i);
@@ -126,7 +128,7 @@ TEST_F(Mutation, TwoSwappedKeysOfVFail) {
   EXPECT_FALSE(judged(settings(x)));
 }
 
-TEST_F(Mutation, DroppedDescaleFails) {
+TEST_F(SlowMutation, DroppedDescaleFails) {
   for (Tensor Inputs::*descale : {&Inputs::q_descale, &Inputs::k_descale, &Inputs::v_descale}) {
     Inputs all = *codes, last = *codes;
     for (std::int64_t i = 0; i < (all.*descale).numel(); ++i) (all.*descale).set(i, 1.0f);
@@ -136,7 +138,7 @@ TEST_F(Mutation, DroppedDescaleFails) {
   }
 }
 
-TEST_F(Mutation, PermutedDescalesFail) {
+TEST_F(SlowMutation, PermutedDescalesFail) {
   for (Tensor Inputs::*descale : {&Inputs::k_descale, &Inputs::v_descale}) {
     Inputs x = *codes;  // blocks 0 and 1 of one head
     const float first = (x.*descale).get(0), second = (x.*descale).get(1);
@@ -146,7 +148,7 @@ TEST_F(Mutation, PermutedDescalesFail) {
   }
 }
 
-TEST_F(Mutation, MaskOffByOneFails) {
+TEST_F(SlowMutation, MaskOffByOneFails) {
   for (const MaskSpec& mask :
        {MaskSpec::window(-1, 1), MaskSpec::window(82, 0), MaskSpec::none()}) {
     AttentionParams params = settings(*codes);
@@ -167,7 +169,7 @@ Tensor without_keys(const Tensor& x, std::int64_t first, std::int64_t last) {
   return Tensor(x.dtype(), {1, x.extent(1) - (last - first), x.extent(2), x.extent(3)}, kept);
 }
 
-TEST_F(Mutation, SkippedKeyBlockFails) {
+TEST_F(SlowMutation, SkippedKeyBlockFails) {
   const Result all = reference(inputs->params());
   EXPECT_TRUE(agrees(emulate(inputs->params()).out, all.out, kBounds));
   for (const std::int64_t block : {0, 1, 2}) {
@@ -178,7 +180,7 @@ TEST_F(Mutation, SkippedKeyBlockFails) {
   }
 }
 
-TEST_F(Mutation, BlockOfZerosFails) {
+TEST_F(SlowMutation, BlockOfZerosFails) {
   Inputs plain = normal_inputs({.sq = 300, .sk = 384}, 123);
   const Result all = reference(plain.params());
   EXPECT_TRUE(agrees(emulate(plain.params()).out, all.out, kBounds));
@@ -191,7 +193,7 @@ TEST_F(Mutation, BlockOfZerosFails) {
   }
 }
 
-TEST_F(Mutation, KeyBlockCountedTwiceFails) {
+TEST_F(SlowMutation, KeyBlockCountedTwiceFails) {
   Inputs x = *codes;
   for (Tensor Inputs::*operand : {&Inputs::k, &Inputs::v}) {
     Tensor& tensor = x.*operand;
@@ -206,7 +208,7 @@ TEST_F(Mutation, KeyBlockCountedTwiceFails) {
   EXPECT_FALSE(judged(settings(x)));
 }
 
-TEST_F(Mutation, WrongKeyHeadFails) {
+TEST_F(SlowMutation, WrongKeyHeadFails) {
   AttentionParams params = settings(*inputs);
   params.recipe = Recipe::per_tensor();
   params.k.data = row_pointer(params.k, 0, 0, 1);  // every query head on key head 1
@@ -214,7 +216,7 @@ TEST_F(Mutation, WrongKeyHeadFails) {
   EXPECT_FALSE(judged(params));
 }
 
-TEST_F(Mutation, ScaleOfSoftmaxOffByAFewPercentFails) {
+TEST_F(SlowMutation, ScaleOfSoftmaxOffByAFewPercentFails) {
   for (const float factor : {0.93f, 1.07f}) {
     AttentionParams params = settings(*codes);
     params.sm_scale = factor / std::sqrt(128.0f);
@@ -222,7 +224,7 @@ TEST_F(Mutation, ScaleOfSoftmaxOffByAFewPercentFails) {
   }
 }
 
-TEST_F(Mutation, SumOfOneRowOffByAFifthFails) {
+TEST_F(SlowMutation, SumOfOneRowOffByAFifthFails) {
   Tensor out = emulate(settings(*codes)).out;
   for (std::int64_t c = 0; c < 128; ++c) {
     const std::int64_t at = out.at(0, 150, 2, c);
@@ -231,7 +233,7 @@ TEST_F(Mutation, SumOfOneRowOffByAFifthFails) {
   EXPECT_FALSE(judged(out));
 }
 
-TEST_F(Mutation, ValuesNotPromotedOverALongSumFail) {
+TEST_F(SlowMutation, ValuesNotPromotedOverALongSumFail) {
   Inputs x = normal_inputs({.sq = 2, .sk = 32768, .hq = 1, .hkv = 1}, 122);
   for (std::int64_t i = 0; i < x.q.numel(); ++i) x.q.set(i, 0.0f);
   for (std::int64_t i = 0; i < x.v.numel(); ++i) x.v.set(i, x.v.get(i) + 0.5f);
@@ -245,7 +247,7 @@ TEST_F(Mutation, ValuesNotPromotedOverALongSumFail) {
 
 // ---- Log-sum-exps
 
-TEST_F(Mutation, LseWithoutTheShiftOfSmoothingFails) {
+TEST_F(SlowMutation, LseWithoutTheShiftOfSmoothingFails) {
   Inputs offset = *inputs;
   for (std::int64_t i = 0; i < offset.k.numel(); ++i) offset.k.set(i, offset.k.get(i) + 0.1f);
   const Result exact = reference(settings(offset));
@@ -256,7 +258,7 @@ TEST_F(Mutation, LseWithoutTheShiftOfSmoothingFails) {
   EXPECT_FALSE(lse_agrees(emulate(without).lse, exact.lse, kLseTolerance));
 }
 
-TEST_F(Mutation, LseInBaseTwoOrWithoutTheMaximumOrOffByOneKeyFails) {
+TEST_F(SlowMutation, LseInBaseTwoOrWithoutTheMaximumOrOffByOneKeyFails) {
   const Tensor lse = emulate(settings(*codes)).lse;
   Tensor base_two = lse, shifted = lse;
   for (std::int64_t i = 0; i < lse.numel(); ++i) {
@@ -270,7 +272,7 @@ TEST_F(Mutation, LseInBaseTwoOrWithoutTheMaximumOrOffByOneKeyFails) {
   EXPECT_FALSE(lse_agrees(emulate(params).lse, want->lse, kLseTolerance));
 }
 
-TEST_F(Mutation, FiniteLseWhereMinusInfinityIsWantedFails) {
+TEST_F(SlowMutation, FiniteLseWhereMinusInfinityIsWantedFails) {
   Tensor lse = want->lse, got = want->lse;
   lse.set(3, -std::numeric_limits<float>::infinity());
   got.set(3, -100.0f);

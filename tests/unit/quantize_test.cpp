@@ -13,6 +13,7 @@
 #include "core/tile_table.h"
 #include "octavo/attention.h"
 #include "octavo/quantize.h"
+#include "support/sanitizer.h"
 
 namespace octavo {
 namespace {
@@ -69,6 +70,7 @@ class QuantizeRecipes : public ::testing::TestWithParam<const char*> {};
 TEST_P(QuantizeRecipes, AttentionFromItsOutputHasTheBitsOfAttentionFromTheInputs) {
   for (const std::int64_t d : {64, 80, 192}) {
     Shape n;
+    if (test::kSanitized) n.b = 1, n.sq = 70, n.sk = 140;
     n.d = d;
     Inputs inputs(n);
     const QuantizeParams p = inputs.params(parse_recipe(GetParam()));

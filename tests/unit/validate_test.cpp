@@ -139,7 +139,7 @@ std::vector<Refusal> shape_refusals() {
       {"HeadsOfQ", [](Call& c) { c.params.q.shape[2] = 3; },
        "q.shape[2] is 3; must be a multiple of k.shape[2] (2)"},
       {"NoHeadsOfK", [](Call& c) { c.params.k.shape[2] = c.params.v.shape[2] = 0; },
-       "q.shape[2] is 4; must be a multiple of k.shape[2] (0)"},
+       "k.shape[2] is 0; must be at least 1"},
       {"QueriesInE5m2", [](Call& c) { c.params.q.dtype = DType::f8_e5m2; },
        "q.dtype is f8_e5m2; must be f32, f16, bf16 or f8_e4m3"},
       {"DeviceOfK",
@@ -231,8 +231,8 @@ std::vector<Refusal> choice_refusals() {
          c.params.softmax = SoftmaxPath::direct;
          c.params.engine = "emulate";
        },
-       "no engine computes this call: emulate: softmax direct cannot fold one descale per token of "
-       "v into P; use softmax exact, or descales of v per block",
+       "no engine computes this call: emulate: softmax is direct; must be exact where v has a "
+       "descale per token (recipe strict_causal), which only an exact P can take in",
        ErrorCode::unsupported},
   };
 }

@@ -174,6 +174,12 @@ TEST(Problem, NamesOfTheLibraryAreRefusedByTheLibrary) {
   }
 }
 
+TEST(Problem, ElementTypesAreThoseOfTheKey) {
+  EXPECT_EQ(refusal("s8 in=f8_e4m3"),
+            "problem: in is 'f8_e4m3'; must be one of f32, f16, bf16, f8");
+  EXPECT_EQ(refusal("s8 out=f8"), "problem: out is 'f8'; must be one of f32, f16, bf16");
+}
+
 class ProblemFile : public testing::Test {
  protected:
   void write(const std::string& text) { std::ofstream(path_) << text; }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "octavo/error.h"
 #include "workload/random_problem.h"
 #include "workload/verify.h"
 
@@ -26,6 +27,27 @@ TEST(Verify, AnEngineIsTheSameOnAnyNumberOfThreads) {
   const Verdict v = verify_problem(parse_problem("s257 h3 d64 causal"), "emulate", "emulate", 3);
   EXPECT_TRUE(v.ok) << v.why;
   EXPECT_TRUE(v.same);
+}
+
+TEST(Verify, AnEngineIsNotHeldAgainstItselfUnawares) {
+  const Problem problem = parse_problem("s8 d64");
+  const auto refusal = [&](const char* engine, const char* against, int threads) -> std::string {
+    try {
+      verify_problem(problem, engine, against, threads);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal("auto", "emulate", 2),
+            "verify: engine is 'auto' and against is 'emulate', and both run emulate; must lead to "
+            "two engines: one against itself agrees whatever it computes");
+  EXPECT_EQ(refusal("reference", "reference", 2),
+            "verify: engine is 'reference' and against is 'reference', and both run reference; "
+            "must lead to two engines: one against itself agrees whatever it computes");
+  EXPECT_EQ(refusal("emulate", "emulate", 1),
+            "verify: threads is 1; must be another number, since an engine against itself runs "
+            "once on one thread and once on these");
 }
 
 // Results of both engines on one problem, to be spoilt.

@@ -316,6 +316,8 @@ DType format_of(const Operand& operand, const Recipe& recipe) {
 
 std::string why_unsupported_on_device(const AttentionProblem& problem) {
   const Dims& n = problem.dims;
+  const std::string never = why_not_in_fp8(problem);
+  if (!never.empty()) return never;
   if (problem.softmax != SoftmaxPath::exact) return "softmax is direct; must be exact";
   if (problem.accumulator != Accumulator::hopper) {
     return "accumulator is fp32; must be hopper, which is what the tensor cores do";

@@ -70,6 +70,6 @@ AttentionStats run(const AttentionProblem& problem) {
 
 }  // namespace
 
-const Engine kEngine{"sm90", "Hopper FP8 tensor cores", why_unsupported, run};
+const Engine kEngine{"sm90", "Hopper FP8 tensor cores", true, why_unsupported, run};
 
 }  // namespace octavo::sm90
