@@ -44,21 +44,31 @@ class Consumer {
 
     Output<Traits> out;
     SoftmaxState state;
+    if (block.first < block.last) wait_for(kv_);
     for (int n = block.last - 1; n >= block.first; --n) {
       const WalkNote walk = shared_.walk[warp_];
-      ptx::mbarrier_wait(&shared_.kv_full[kv_.stage()], kv_.phase());
+      RingState<Traits::kStages> next = kv_;
+      next.advance();
+      // Waits for the tile after this one while this one's last product is under way.
+      const auto look_ahead = [&] {
+        if (n > block.first) wait_for(next);
+      };
       if (walk.first <= n && n < walk.last) {
-        step(out, state, n * kBlockN, walk.first_full <= n && n < walk.last_full);
+        step(out, state, n * kBlockN, walk.first_full <= n && n < walk.last_full, look_ahead);
+      } else {
+        look_ahead();
       }
       release(&shared_.kv_empty[kv_.stage()]);
-      kv_.advance();
+      kv_ = next;
     }
     release(&shared_.q_empty[q_.stage()]);
     epilogue(out, state, item, m, args_);
   }
 
   /// One key tile.
-  __device__ void step(Output<Traits>& out, SoftmaxState& state, int n, bool full) {
+  template <typename Meanwhile>
+  __device__ void step(Output<Traits>& out, SoftmaxState& state, int n, bool full,
+                       Meanwhile meanwhile) {
     const int stage = kv_.stage();
     float s[kScores];
     qk<Traits>(s, ptx::operand_word(shared_.q[q_.stage()][warpgroup_]),
@@ -66,7 +76,7 @@ class Consumer {
     Promotion promotion;
     std::uint32_t p[kPWords];
     weigh(s, p, promotion, out, state, n, full);
-    pv(out, p, ptx::operand_word(shared_.v[stage]), promotion);
+    pv(out, p, ptx::operand_word(shared_.v[stage]), promotion, meanwhile);
   }
 
   /// Every warp writes what its own threads read: warps may be at different items.
@@ -114,6 +124,10 @@ class Consumer {
     out.l[1] = __fmaf_rn(out.l[1], promotion.alpha[1], row_sum<1>(p));
     set_unit(promotion, 0, change_unit(out.unit[0], fold_row<0>(p, v_descale)));
     set_unit(promotion, 1, change_unit(out.unit[1], fold_row<1>(p, v_descale)));
+  }
+
+  __device__ void wait_for(const RingState<Traits::kStages>& tile) {
+    ptx::mbarrier_wait(&shared_.kv_full[tile.stage()], tile.phase());
   }
 
   /// One arrival a warp.

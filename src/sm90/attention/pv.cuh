@@ -102,29 +102,32 @@ __device__ inline void promote(Output<Traits>& out, float (&acc)[kCount], const 
 /// Finishes chunk kChunk, which is under way, and does those behind it. Where registers allow, the
 /// next product runs while this one is promoted; if not, other warpgroups keep the tensor cores
 /// busy.
-template <typename Traits, int kChunk, int kCount>
+template <typename Traits, int kChunk, int kCount, typename Meanwhile>
 __device__ inline void finish_chunks(Output<Traits>& out, float (&acc)[kCount],
                                      const std::uint32_t (&p)[kPWords], std::uint32_t v,
-                                     const Promotion& step) {
+                                     const Promotion& step, Meanwhile meanwhile) {
   constexpr bool kLast = kChunk + 1 == Chunks<Traits>::kCount;
   constexpr bool kOverlap = !kLast && Traits::kOverlapsPromotion;
   constexpr int kNext = kLast ? kChunk : kChunk + 1;
   float next[Chunks<Traits>::width(kNext) / 2];
   if constexpr (kOverlap) start_chunk<Traits, kNext>(next, p, v);
+
+  if constexpr (kLast) meanwhile();
   ptx::wgmma_wait<kOverlap ? 1 : 0>();
   ptx::pin(acc);
   promote<Traits, kChunk>(out, acc, step);
-  if constexpr (Traits::kConsumers == 2) ptx::order_point(step.keep[0] < 0);  // never
+  if constexpr (Traits::kHeadDimV == 256) ptx::order_point(step.keep[0] < 0);  // never
   if constexpr (!kOverlap && !kLast) start_chunk<Traits, kNext>(next, p, v);
-  if constexpr (!kLast) finish_chunks<Traits, kNext>(out, next, p, v, step);
+  if constexpr (!kLast) finish_chunks<Traits, kNext>(out, next, p, v, step, meanwhile);
 }
 
-template <typename Traits>
+/// `meanwhile` runs while the last product is under way.
+template <typename Traits, typename Meanwhile>
 __device__ inline void pv(Output<Traits>& out, const std::uint32_t (&p)[kPWords], std::uint32_t v,
-                          const Promotion& step) {
+                          const Promotion& step, Meanwhile meanwhile) {
   float acc[Chunks<Traits>::width(0) / 2];
   start_chunk<Traits, 0>(acc, p, v);
-  finish_chunks<Traits, 0>(out, acc, p, v, step);
+  finish_chunks<Traits, 0>(out, acc, p, v, step, meanwhile);
 }
 
 }  // namespace octavo::sm90

@@ -10,13 +10,18 @@ namespace octavo::sm90 {
 /// producer with empty_phase(), which lets the first round pass.
 template <int kStages>
 struct RingState {
-  static_assert((kStages & (kStages - 1)) == 0, "stage and phase are bits of one counter");
-  std::uint32_t count = 0;
+  int at = 0;
+  std::uint32_t round = 0;
 
-  __device__ int stage() const { return static_cast<int>(count % kStages); }
-  __device__ std::uint32_t phase() const { return count / kStages & 1; }
+  __device__ int stage() const { return at; }
+  __device__ std::uint32_t phase() const { return round & 1; }
   __device__ std::uint32_t empty_phase() const { return phase() ^ 1; }
-  __device__ void advance() { ++count; }
+  __device__ void advance() {
+    if (++at == kStages) {
+      at = 0;
+      ++round;
+    }
+  }
 };
 
 }  // namespace octavo::sm90
