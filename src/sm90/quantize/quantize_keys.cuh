@@ -39,7 +39,7 @@ __device__ void key_scales(const OperandArgs& operand, const RowBlock& rows,
     if (at.active(i / kPatchKeys)) atomicMax(&key_max[at.row(i)], __float_as_int(a[i]));
   }
   __syncthreads();
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = at.thread;
   if (thread < kTileRows) {
     const float most = __int_as_float(key_max[thread]);
     *token_descale(operand, rows, thread) = scale_on_device(most, operand.e5m2).descale;
@@ -62,10 +62,10 @@ __device__ void patch_scales(const OperandArgs& operand, const RowBlock& rows,
   if (operand.granularity == Granularity::token) {
     key_scales<kD>(operand, rows, at, a, shared, turn, scale);
   } else if (operand.granularity == Granularity::block) {
-    const float most = warps_max<TileShape<kD>::kWarps>(largest(a), shared.warp_max[turn]);
+    const float most = warps_max<TileShape<kD>::kWarps>(largest(a), shared.warp_max[turn], at.thread);
     const ScalePair pair = scale_on_device(most, operand.e5m2);
     same_scale(pair.scale, scale);
-    if (threadIdx.x == 0) *block_descale(operand, rows, rows.first, kTileRows) = pair.descale;
+    if (at.thread == 0) *block_descale(operand, rows, rows.first, kTileRows) = pair.descale;
   } else {
     same_scale(coarse_scale(operand, rows), scale);
     __syncthreads();
@@ -106,7 +106,7 @@ struct CastPatches {
       cast_patches<kD, E4m3>(at, values, scale, shared.transpose);
     }
     __syncthreads();
-    store_transposed<kD>(shared.transpose,
+    store_transposed<kD>(shared.transpose, at.thread,
                          operand.codes + rows.head * kD * operand.padded_rows + rows.first,
                          operand.padded_rows);
   }
@@ -116,10 +116,10 @@ struct CastPatches {
 struct AmaxPatches {
   template <int kD>
   static __device__ void finish(const OperandArgs& operand, const RowBlock& rows,
-                                const KeyPatches<kD>&, const float (&a)[Patches<kD>::kKeys],
+                                const KeyPatches<kD>& at, const float (&a)[Patches<kD>::kKeys],
                                 const Patches<kD>&, KeyShared<kD>& shared, int turn) {
     if (!is_coarse(operand)) return;
-    const float most = warps_max<TileShape<kD>::kWarps>(largest(a), shared.warp_max[turn]);
+    const float most = warps_max<TileShape<kD>::kWarps>(largest(a), shared.warp_max[turn], at.thread);
     if (threadIdx.x == 0) add_coarse_amax(operand, rows, most);
   }
 };
@@ -146,8 +146,7 @@ __device__ void walk_keys(const QuantizeArgs& args, int block, uint4* slots,
     loader.next_head();
     if (rows.h + 1 < rows.last) loader.start();
     float a[Patches<kD>::kKeys];
-#pragma unroll
-    for (int i = 0; i < Patches<kD>::kKeys; ++i) a[i] = finite_amax<kChannels>(values.x[i]);
+    finite_amax(values.x, a);
     Finish::template finish<kD>(operand, rows, at, a, values, shared, rows.h % 2);
   }
 }

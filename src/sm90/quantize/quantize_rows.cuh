@@ -73,10 +73,11 @@ __device__ void row_scales(const OperandArgs& operand, const RowBlock& rows,
     }
   } else if (operand.granularity == Granularity::block) {
     constexpr int kRows = Operand::kBlockRows, kWarps = TileShape<kD>::kWarps * kRows / kTileRows;
-    const ScalePair pair = scale_on_device(warps_max<kWarps>(largest(a), warp_max), operand.e5m2);
+    const float most = warps_max<kWarps>(largest(a), warp_max, at.thread);
+    const ScalePair pair = scale_on_device(most, operand.e5m2);
     same_scale(pair.scale, scale);
-    const int first = rows.first + static_cast<int>(threadIdx.x) / (32 * kWarps) * kRows;
-    if (threadIdx.x % (32 * kWarps) == 0 && first < operand.rows) {
+    const int first = rows.first + at.thread / (32 * kWarps) * kRows;
+    if (at.thread % (32 * kWarps) == 0 && first < operand.rows) {
       *block_descale(operand, rows, first, kRows) = pair.descale;
     }
   } else {
@@ -92,11 +93,13 @@ __device__ void cast_rows(const OperandArgs& operand, const RowBlock& rows, cons
                         at.channel(0);
 #pragma unroll
   for (int i = 0; i < Rows<kD>::kCount; ++i) {
+    const bool valid = rows.first + at.row(i) < rows.valid;
 #pragma unroll
     for (int k = 0; k < Rows<kD>::kUnits; ++k) {
       constexpr int kStep = kThreadsPerRow * kChannels;
+      const uint2 unit = cast_unit<Format>(values.x[i][k], scale[i]);
       *reinterpret_cast<uint2*>(codes + i * kRowsAtOnce * kD + k * kStep) =
-          cast_unit<Format>(values.x[i][k], scale[i]);
+          valid ? unit : uint2{0, 0};
     }
   }
 }
@@ -121,26 +124,13 @@ struct CastRows {
 struct AmaxRows {
   template <int kD, typename Operand>
   static __device__ void finish(const OperandArgs& operand, const RowBlock& rows,
-                                const RowPlace<kD>&, const float (&a)[Rows<kD>::kCount],
+                                const RowPlace<kD>& at, const float (&a)[Rows<kD>::kCount],
                                 const Rows<kD>&, float* warp_max) {
     if (!is_coarse(operand)) return;
-    const float most = warps_max<TileShape<kD>::kWarps>(largest(a), warp_max);
+    const float most = warps_max<TileShape<kD>::kWarps>(largest(a), warp_max, at.thread);
     if (threadIdx.x == 0) add_coarse_amax(operand, rows, most);
   }
 };
-
-/// +0 in the rows past the valid ones, whatever the stages before made of their zeros.
-template <int kD>
-__device__ void clear_rows(const RowBlock& rows, const RowPlace<kD>& at, Rows<kD>& values) {
-#pragma unroll
-  for (int i = 0; i < Rows<kD>::kCount; ++i) {
-    if (rows.first + at.row(i) < rows.valid) continue;
-#pragma unroll
-    for (int j = 0; j < Rows<kD>::kUnits * kChannels; ++j) {
-      values.x[i][j / kChannels][j % kChannels] = 0;
-    }
-  }
-}
 
 /// Everything before amax.
 template <int kD, int kBytes, typename Operand, typename Embedding>
@@ -150,13 +140,10 @@ __device__ void transform_rows(const QuantizeArgs& args, const RowBlock& rows,
   const OperandArgs& operand = Operand::operand(args);
 #pragma unroll
   for (int i = 0; i < Rows<kD>::kCount; ++i) {
-    if (rows.first + at.row(i) < rows.valid) {
-      embedding.template turn<kD, kBytes>(operand, rows, at, at.row(i), values.x[i]);
-    }
+    embedding.template turn<kD, kBytes>(operand, rows, at, at.row(i), values.x[i]);
   }
   if (args.mean != nullptr) Operand::template smooth<kD>(args, rows, at, values);
   if (args.rotate) apply_signs<kD>(at, signs, values);
-  if (rows.first + kTileRows > rows.valid) clear_rows<kD>(rows, at, values);
   if (args.rotate) rotate_rows<kD>(at.l, values);
 }
 
@@ -180,16 +167,16 @@ __device__ void walk_rows(const QuantizeArgs& args, int block, uint4* slots, Row
     {
       typename Load::Units units;
       loader.finish(units);
-      unpack<kBytes>(units, operand.dtype,
-                     *reinterpret_cast<float(*)[Load::kCount][kChannels]>(&values));
+      unpack<kBytes>(units, operand.dtype, values.units());
     }
     loader.next_head();
     if (rows.h + 1 < rows.last) loader.start();
     transform_rows<kD, kBytes, Operand>(args, rows, at, embedding, shared.signs, values);
     float a[Rows<kD>::kCount];
+    finite_amax(values.flat(), a);
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
-      a[i] = finite_amax<Rows<kD>::kUnits * kChannels>(&values.x[i][0][0]);
+      if (rows.first + at.row(i) >= rows.valid) a[i] = 0;  // stages made something of their zeros
     }
     Finish::template finish<kD, Operand>(operand, rows, at, a, values, shared.warp_max[rows.h % 2]);
   }

@@ -133,6 +133,7 @@ class WithRope {
       if (channel >= 2 * rope_.half) continue;
       const bool lower = channel < rope_.half;
       const int i = lower ? channel : channel - rope_.half;
+      if (row >= rows.valid - rows.first) continue;
       const Unit<kBytes> partner[1] = {
           load_unit<kBytes>(element<kBytes>(operand, rows, row, lower ? channel + rope_.half : i),
                             operand.wide_loads)};

@@ -12,6 +12,10 @@ template <int kD>
 struct Rows {
   static constexpr int kCount = TileShape<kD>::kRows, kUnits = TileShape<kD>::kRowUnits;
   float x[kCount][kUnits][kChannels];
+
+  /// The same values, unit after unit and row after row.
+  __device__ auto& units() { return reinterpret_cast<float(&)[kCount * kUnits][kChannels]>(x); }
+  __device__ auto& flat() { return reinterpret_cast<float(&)[kCount][kUnits * kChannels]>(x); }
 };
 
 /// +-1 / sqrt(n) of every channel. All threads call; a barrier must follow.
@@ -36,7 +40,7 @@ __device__ void apply_signs(const RowPlace<kD>& at, const float* signs, Rows<kD>
 #pragma unroll
   for (int k = 0; k < Rows<kD>::kUnits; ++k) {
     float s[kChannels];
-    load8(signs + at.channel(k), s);
+    load8(signs + at.channel(0) + RowPlace<kD>::channel_step(k), s);
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
 #pragma unroll

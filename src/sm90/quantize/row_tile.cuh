@@ -32,10 +32,12 @@ struct RowPlace {
   using Shape = TileShape<kD>;
   static constexpr int kUnits = Shape::kRows * Shape::kRowUnits;
   static constexpr bool kCovers = true;  // every unit of every thread is in the tile
+  int thread;
   int l, first;  // place in the row; the first of this thread's rows in the tile
 
-  __device__ explicit RowPlace(int thread = static_cast<int>(threadIdx.x))
-      : l(thread % kThreadsPerRow),
+  __device__ explicit RowPlace(int thread_ = static_cast<int>(threadIdx.x))
+      : thread(thread_),
+        l(thread % kThreadsPerRow),
         first(thread / 32 * (kRowsAtOnce * Shape::kRows) + thread % 32 / kThreadsPerRow) {}
 
   __device__ int row(int i) const { return first + i * kRowsAtOnce; }
@@ -64,11 +66,13 @@ struct KeyPatches {
   static constexpr int kUnits = kCount * kPatchKeys;
   static constexpr bool kCovers = kDown * kRowUnits % Shape::kThreads == 0;
   static_assert(kCount == 1 || Shape::kThreads % (kAcross * kDown) == 0);
+  int thread;
   int u;      // word of V^T: keys 4 u + {0..3} in key order
   int first;  // channel of the first patch
 
-  __device__ explicit KeyPatches(int thread = static_cast<int>(threadIdx.x))
-      : u(thread / kAcross % kDown),
+  __device__ explicit KeyPatches(int thread_ = static_cast<int>(threadIdx.x))
+      : thread(thread_),
+        u(thread / kAcross % kDown),
         first((thread / (kAcross * kDown) * kAcross + thread % kAcross) * kChannels) {}
 
   __device__ int channel(int p) const { return first + p * (Shape::kThreads / kDown * kChannels); }

@@ -8,10 +8,11 @@ namespace octavo::sm90 {
 
 template <int kD>
 __device__ void subtract_mean(const RowPlace<kD>& at, const float* mean, Rows<kD>& rows) {
+  mean += at.channel(0);
 #pragma unroll
   for (int k = 0; k < Rows<kD>::kUnits; ++k) {
     float m[kChannels];
-    load8(mean + at.channel(k), m);
+    load8(mean + RowPlace<kD>::channel_step(k), m);
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
 #pragma unroll
@@ -25,12 +26,13 @@ __device__ void subtract_mean(const RowPlace<kD>& at, const float* mean, Rows<kD
 template <int kD>
 __device__ void dot_mean(const RowPlace<kD>& at, const float* mean, const Rows<kD>& rows,
                          float (&sum)[Rows<kD>::kCount]) {
+  mean += at.channel(0);
 #pragma unroll
   for (float& x : sum) x = 0;
 #pragma unroll
   for (int k = 0; k < Rows<kD>::kUnits; ++k) {
     float m[kChannels];
-    load8(mean + at.channel(k), m);
+    load8(mean + RowPlace<kD>::channel_step(k), m);
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
 #pragma unroll

@@ -27,15 +27,15 @@ __device__ void put_word(TransposeStorage<kD>& storage, int channel, int u, std:
 
 /// All of the tile to out[channel * pitch + position]. Call after a __syncthreads.
 template <int kD>
-__device__ void store_transposed(const TransposeStorage<kD>& storage, std::uint8_t* out,
-                                 int pitch) {
+__device__ void store_transposed(const TransposeStorage<kD>& storage, int thread,
+                                 std::uint8_t* out, int pitch) {
   constexpr int kUnits = kTileRows / 16, kThreads = TileShape<kD>::kThreads;
   static_assert(kThreads % kUnits == 0 && kD * kUnits % kThreads % kUnits == 0);
-  const int unit = static_cast<int>(threadIdx.x) % kUnits;
+  const int unit = thread % kUnits;
   out += unit * 16;
 #pragma unroll
   for (int i = 0; i < kD * kUnits; i += kThreads) {
-    const int channel = (static_cast<int>(threadIdx.x) + i) / kUnits;
+    const int channel = (thread + i) / kUnits;
     if (kD * kUnits % kThreads != 0 && channel >= kD) break;
     const uint4 codes =
         *reinterpret_cast<const uint4*>(&storage.word[channel][swizzled_word(channel, 4 * unit)]);
