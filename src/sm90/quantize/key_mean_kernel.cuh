@@ -98,7 +98,7 @@ template <int kD, int kBytes, typename Turn, typename Counts>
 __device__ void sum_rows(const QuantizeArgs& args, int b, int h, int begin, int end,
                          const MeanPlace<kD>& at, float (&sum)[kChannels]) {
   constexpr int kRows = 16 / kBytes, kStep = static_cast<int>(kMeanLanes);  // rows loaded at once
-  const RowBlock all{b, h, h + 1, 0, end, 0};
+  const RowBlock all{b, h, 0, end, 0};
 #pragma unroll
   for (float& s : sum) s = 0;
   for (int first = begin + at.row_lane; first - at.row_lane < end; first += kRows * kStep) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread's units of a tile from global memory to FP32 registers.
 //
-// Where rows are aligned 2-byte elements, each thread copies the next tile's units into shared
-// memory of its own while it works on this one (cp.async): nobody else reads them, so no barrier is
-// needed, and no register is held meanwhile.
+// Where rows are aligned 2-byte elements, each warp copies its units of the next tile into shared
+// memory of its own while it works on this one (cp.async): no other warp reads them, so no barrier
+// is needed, and no register is held meanwhile.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -93,78 +93,92 @@ class Loader {
  public:
   static constexpr int kCount = Place::kUnits;
   using Units = Unit<kBytes>[kCount];
+  using Copy = typename Place::Copy;
 
   __device__ Loader(const OperandArgs& operand, const RowBlock& rows, uint4* slots)
       : operand_(operand),
-        rows_(rows.valid - rows.first),
-        whole_(rows_ >= kTileRows && operand.d == kD && Place::kCovers),
-        from_(element<kBytes>(operand, rows, Place().first_row(), Place().first_channel())),
-        slot_(slots + threadIdx.x) {}
+        rows_(rows.valid),
+        slots_(slots) {
+    const Place at;
+    const Copy copy(at.thread);
+    from_ = copies() ? element<kBytes>(operand, rows, copy.first_row(), copy.first_channel())
+                    : element<kBytes>(operand, rows, at.first_row(), at.first_channel());
+  }
 
   __device__ void next_head() { from_ += operand_.stride_h * kBytes; }
 
   /// Starts copying a tile, where copies can be.
   __device__ void start() {
-    if constexpr (kBytes == 2) {
-      if (!operand_.wide_loads) return;
-      if (whole_) {
-        start_whole(std::make_integer_sequence<int, kCount>());
-      } else {
+    if (!copies()) return;
+    if constexpr (!Copy::kOwn) __syncwarp();  // the tile before has been read
+    const Copy copy(ptx::opaque(static_cast<int>(threadIdx.x)));  // not kept across tiles
+    uint4* to = slots_ + copy.thread;
+    if (whole()) {
+      start_whole(to, std::make_integer_sequence<int, kCount>());
+    } else {
 #pragma unroll
-        for (int i = 0; i < kCount; ++i) {
-          ptx::cp_async_16(slot_ + i * TileShape<kD>::kThreads, address(i), inside(i));
-        }
+      for (int i = 0; i < kCount; ++i) {
+        ptx::cp_async_16(to + i * TileShape<kD>::kThreads, address<Copy>(i), inside(copy, i));
       }
-      ptx::cp_async_commit();
     }
+    ptx::cp_async_commit();
   }
 
   /// The units of the tile that was started.
   __device__ void finish(Units& units) {
     if constexpr (kBytes == 2) {
-      if (operand_.wide_loads) {
+      if (copies()) {
         ptx::cp_async_wait<0>();
+        if constexpr (!Copy::kOwn) __syncwarp();
+        const uint4* from = slots_ + Place(ptx::opaque(static_cast<int>(threadIdx.x))).first_slot();
 #pragma unroll
         for (int i = 0; i < kCount; ++i) {
-          const uint4 v = slot_[i * TileShape<kD>::kThreads];
+          const uint4 v = from[Place::slot_step(i)];
           units[i].word[0] = v.x, units[i].word[1] = v.y;
           units[i].word[2] = v.z, units[i].word[3] = v.w;
         }
         return;
       }
     }
+    const Place at(ptx::opaque(static_cast<int>(threadIdx.x)));
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       units[i] = {};
-      if (inside(i)) units[i] = load_unit<kBytes>(address(i), operand_.wide_loads);
+      if (inside(at, i)) units[i] = load_unit<kBytes>(address<Place>(i), operand_.wide_loads);
     }
   }
 
  private:
-  __device__ bool inside(int i) const {
-    const Place at(ptx::opaque(static_cast<int>(threadIdx.x)));  // not kept across tiles
-    return at.first_row() + Place::row_step(i) < rows_ &&
-           at.first_channel() + Place::channel_step(i) < operand_.d;
+  /// Whether tiles go through the slots.
+  __device__ bool copies() const { return kBytes == 2 && ptx::opaque(operand_.wide_loads) != 0; }
+  /// Whether every unit of every thread is inside.
+  __device__ bool whole() const {
+    return Place::kCovers && ptx::opaque(rows_) >= kTileRows && operand_.d == kD;
   }
-  __device__ const char* row_address(int i) const {
-    return from_ + Place::row_step(i) * operand_.stride_s * kBytes;
+  template <typename At>
+  __device__ bool inside(const At& at, int i) const {
+    return at.first_row() + At::row_step(i) < rows_ &&
+           at.first_channel() + At::channel_step(i) < operand_.d;
   }
+  __device__ const char* row_address(int step) const {
+    return from_ + step * operand_.stride_s * kBytes;
+  }
+  template <typename At>
   __device__ const char* address(int i) const {
-    return row_address(i) + Place::channel_step(i) * kBytes;
+    return row_address(At::row_step(i)) + At::channel_step(i) * kBytes;
   }
   template <int... i>
-  __device__ void start_whole(std::integer_sequence<int, i...>) {
-    (ptx::cp_async_16<Place::channel_step(i) * kBytes,
+  __device__ void start_whole(uint4* to, std::integer_sequence<int, i...>) {
+    (ptx::cp_async_16<Copy::channel_step(i) * kBytes,
                       i * TileShape<kD>::kThreads * static_cast<int>(sizeof(uint4))>(
-         slot_, row_address(i)),
+         to, row_address(Copy::row_step(i))),
      ...);
   }
 
   const OperandArgs& operand_;
-  const int rows_;    // valid ones of the tile; may be negative
-  const bool whole_;  // every unit of every thread is inside
-  const char* from_;  // the first unit
-  uint4* slot_;
+  const int rows_;    // valid ones of the tile
+  const char* from_;  // the first unit, or copy
+  uint4* slots_;
 };
 
 }  // namespace octavo::sm90

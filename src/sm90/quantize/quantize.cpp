@@ -225,9 +225,10 @@ int multiprocessors() {
   return count;
 }
 
-// Heads that a thread block takes one after another, at most: with more, its copies wait less, and
-// with an embedding fewer blocks stage the same angles; with fewer, blocks end closer together.
-constexpr int kMostHeads = 4, kMostHeadsWithRope = 8;
+// With more heads a thread block, its copies wait less, and with an embedding fewer blocks stage the
+// same angles; with fewer, blocks end closer together.
+constexpr int kHeads = 4, kHeadsWithRope = 8;
+static_assert(kHeads <= kMostHeads && kHeadsWithRope <= kMostHeads);
 constexpr int kWaves = 4;  // of resident blocks that are left at least
 
 std::int64_t tiles(const OperandArgs& operand, int b) {
@@ -238,7 +239,7 @@ std::int64_t tiles(const OperandArgs& operand, int b) {
 std::int64_t set_runs(QuantizeArgs& args, const QuantizeKernels& kernels) {
   const std::int64_t total = tiles(args.q, args.b) + tiles(args.k, args.b) + tiles(args.v, args.b);
   const std::int64_t resident = std::int64_t{kernels.resident} * multiprocessors();
-  const std::int64_t most = args.rope.cos == nullptr ? kMostHeads : kMostHeadsWithRope;
+  const std::int64_t most = args.rope.cos == nullptr ? kHeads : kHeadsWithRope;
   const auto run = static_cast<int>(std::clamp<std::int64_t>(total / (kWaves * resident), 1, most));
   std::int64_t blocks = 0;
   if (getenv("RUN")) const_cast<int&>(run) = atoi(getenv("RUN"));  // TEMP

@@ -107,7 +107,7 @@ struct CastPatches {
     }
     __syncthreads();
     store_transposed<kD>(shared.transpose, at.thread,
-                         operand.codes + rows.head * kD * operand.padded_rows + rows.first,
+                         operand.codes + std::int64_t{rows.head} * kD * operand.padded_rows + rows.first,
                          operand.padded_rows);
   }
 };
@@ -135,7 +135,8 @@ __device__ void walk_keys(const QuantizeArgs& args, int block, uint4* slots,
   loader.start();
   if (threadIdx.x < 2 * kTileRows) (&shared.key_max[0][0])[threadIdx.x] = 0;
   __syncthreads();
-  for (; rows.h < rows.last; rows.next_head()) {
+  const int heads = run_heads(operand, rows);
+  for (int turn = 0; turn < heads; ++turn, rows.next_head()) {
     const KeyPatches<kD> at(ptx::opaque(static_cast<int>(threadIdx.x)));
     Patches<kD> values;
     {
@@ -144,10 +145,10 @@ __device__ void walk_keys(const QuantizeArgs& args, int block, uint4* slots,
       unpack<kBytes>(units, operand.dtype, values.x);
     }
     loader.next_head();
-    if (rows.h + 1 < rows.last) loader.start();
+    if (turn + 1 < heads) loader.start();
     float a[Patches<kD>::kKeys];
     finite_amax(values.x, a);
-    Finish::template finish<kD>(operand, rows, at, a, values, shared, rows.h % 2);
+    Finish::template finish<kD>(operand, rows, at, a, values, shared, turn % 2);
   }
 }
 

@@ -16,7 +16,8 @@ namespace octavo::sm90 {
 /// What a tile of Q or K finds in shared memory.
 template <int kD>
 struct RowShared {
-  alignas(16) float signs[kD];
+  ChannelConstants<kD> signs;
+  ChannelConstants<kD> mean[kMostHeads];  // of each head of the run
   float warp_max[2][TileShape<kD>::kWarps];
 };
 
@@ -29,17 +30,20 @@ struct Query {
   static __device__ RowBlock rows(const QuantizeArgs& args, int block) {
     return row_block(args.q, block);
   }
+  static __device__ int mean_head(const QuantizeArgs& args, int h) {
+    return args.by_group.quotient(h);
+  }
   /// Leaves q . mean, which smoothing takes from every score of a row.
   template <int kD>
   static __device__ void smooth(const QuantizeArgs& args, const RowBlock& rows,
-                                const RowPlace<kD>& at, Rows<kD>& values) {
-    const std::int64_t head = std::int64_t{rows.b} * args.k.heads + args.by_group.quotient(rows.h);
+                                const RowPlace<kD>& at, const ChannelConstants<kD>& mean,
+                                Rows<kD>& values) {
     float shift[Rows<kD>::kCount];
-    dot_mean<kD>(at, args.mean + head * kD, values, shift);
-    float* out = args.score_shift + rows.head * args.q.rows + rows.first;
+    dot_mean<kD>(at, mean, values, shift);
+    float* out = args.score_shift + std::int64_t{rows.head} * args.q.rows + rows.first;
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
-      if (at.l == 0 && rows.first + at.row(i) < rows.valid) out[at.row(i)] = shift[i];
+      if (at.l == 0 && at.row(i) < rows.valid) out[at.row(i)] = shift[i];
     }
   }
 };
@@ -52,10 +56,11 @@ struct Key {
   static __device__ RowBlock rows(const QuantizeArgs& args, int block) {
     return key_block(args.k, args.lengths, block);
   }
+  static __device__ int mean_head(const QuantizeArgs&, int h) { return h; }
   template <int kD>
-  static __device__ void smooth(const QuantizeArgs& args, const RowBlock& rows,
-                                const RowPlace<kD>& at, Rows<kD>& values) {
-    subtract_mean<kD>(at, args.mean + rows.head * kD, values);
+  static __device__ void smooth(const QuantizeArgs&, const RowBlock&, const RowPlace<kD>& at,
+                                const ChannelConstants<kD>& mean, Rows<kD>& values) {
+    subtract_mean<kD>(at, mean, values);
   }
 };
 
@@ -89,17 +94,26 @@ template <int kD, typename Format>
 __device__ void cast_rows(const OperandArgs& operand, const RowBlock& rows, const RowPlace<kD>& at,
                           const Rows<kD>& values, const float (&scale)[Rows<kD>::kCount]) {
   std::uint8_t* codes = operand.codes +
-                        (rows.head * operand.padded_rows + rows.first + at.first) * kD +
-                        at.channel(0);
+                        (std::int64_t{rows.head} * operand.padded_rows + rows.first + at.first) * kD +
+                        at.first_channel();
+  constexpr int kTogether = RowPlace<kD>::kPairs ? 2 : 1;
 #pragma unroll
   for (int i = 0; i < Rows<kD>::kCount; ++i) {
-    const bool valid = rows.first + at.row(i) < rows.valid;
+    const bool valid = at.row(i) < rows.valid;
 #pragma unroll
-    for (int k = 0; k < Rows<kD>::kUnits; ++k) {
-      constexpr int kStep = kThreadsPerRow * kChannels;
-      const uint2 unit = cast_unit<Format>(values.x[i][k], scale[i]);
-      *reinterpret_cast<uint2*>(codes + i * kRowsAtOnce * kD + k * kStep) =
-          valid ? unit : uint2{0, 0};
+    for (int k = 0; k < Rows<kD>::kUnits; k += kTogether) {
+      uint2 unit[kTogether];
+#pragma unroll
+      for (int n = 0; n < kTogether; ++n) {
+        unit[n] = cast_unit<Format>(values.x[i][k + n], scale[i]);
+        if (!valid) unit[n] = {0, 0};
+      }
+      std::uint8_t* to = codes + i * kRowsAtOnce * kD + RowPlace<kD>::channel_step(k);
+      if constexpr (kTogether == 2) {
+        *reinterpret_cast<uint4*>(to) = {unit[0].x, unit[0].y, unit[1].x, unit[1].y};
+      } else {
+        *reinterpret_cast<uint2*>(to) = unit[0];
+      }
     }
   }
 }
@@ -136,15 +150,31 @@ struct AmaxRows {
 template <int kD, int kBytes, typename Operand, typename Embedding>
 __device__ void transform_rows(const QuantizeArgs& args, const RowBlock& rows,
                                const RowPlace<kD>& at, const Embedding& embedding,
-                               const float* signs, Rows<kD>& values) {
+                               const RowShared<kD>& shared, int turn, Rows<kD>& values) {
   const OperandArgs& operand = Operand::operand(args);
 #pragma unroll
   for (int i = 0; i < Rows<kD>::kCount; ++i) {
     embedding.template turn<kD, kBytes>(operand, rows, at, at.row(i), values.x[i]);
   }
-  if (args.mean != nullptr) Operand::template smooth<kD>(args, rows, at, values);
-  if (args.rotate) apply_signs<kD>(at, signs, values);
+  if (args.mean != nullptr) {
+    Operand::template smooth<kD>(args, rows, at, shared.mean[turn], values);
+  }
+  if (args.rotate) apply_signs<kD>(at, shared.signs, values);
   if (args.rotate) rotate_rows<kD>(at.l, values);
+}
+
+/// The means that a run of heads needs. All threads call; a barrier must follow.
+template <int kD, typename Operand>
+__device__ void load_means(const QuantizeArgs& args, const RowBlock& rows, RowShared<kD>& shared) {
+  if (args.mean == nullptr) return;
+  const OperandArgs& operand = Operand::operand(args);
+  for (int i = static_cast<int>(threadIdx.x); i < run_heads(operand, rows) * kD;
+       i += TileShape<kD>::kThreads) {
+    const int h = i / kD, c = i % kD;
+    const std::int64_t head =
+        std::int64_t{rows.b} * args.k.heads + Operand::mean_head(args, rows.h + h);
+    shared.mean[h].value[shared.signs.at(c)] = args.mean[head * kD + c];
+  }
 }
 
 /// A thread block's run of heads of Q or K.
@@ -158,9 +188,11 @@ __device__ void walk_rows(const QuantizeArgs& args, int block, uint4* slots, Row
   loader.start();
   init_signs<kD>(args.signs, shared.signs);
   embedding.stage(Operand::position(args) + rows.first, operand.rows - rows.first);
-  __syncthreads();
   ptx::wait_for_launch_before();  // the mean
-  for (; rows.h < rows.last; rows.next_head()) {
+  load_means<kD, Operand>(args, rows, shared);
+  __syncthreads();
+  const int heads = run_heads(operand, rows);
+  for (int turn = 0; turn < heads; ++turn, rows.next_head()) {
     // Worked out anew for each tile: what follows from it would take registers across tiles.
     const RowPlace<kD> at(ptx::opaque(static_cast<int>(threadIdx.x)));
     Rows<kD> values;
@@ -170,15 +202,16 @@ __device__ void walk_rows(const QuantizeArgs& args, int block, uint4* slots, Row
       unpack<kBytes>(units, operand.dtype, values.units());
     }
     loader.next_head();
-    if (rows.h + 1 < rows.last) loader.start();
-    transform_rows<kD, kBytes, Operand>(args, rows, at, embedding, shared.signs, values);
+    if (turn + 1 < heads) loader.start();
+    transform_rows<kD, kBytes, Operand>(args, rows, at, embedding, shared, turn,
+                                          values);
     float a[Rows<kD>::kCount];
     finite_amax(values.flat(), a);
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
-      if (rows.first + at.row(i) >= rows.valid) a[i] = 0;  // stages made something of their zeros
+      if (at.row(i) >= rows.valid) a[i] = 0;  // stages made something of their zeros
     }
-    Finish::template finish<kD, Operand>(operand, rows, at, a, values, shared.warp_max[rows.h % 2]);
+    Finish::template finish<kD, Operand>(operand, rows, at, a, values, shared.warp_max[turn % 2]);
   }
 }
 

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(TileShape<kD>::kThreads)
     std::uint8_t code[kPatchKeys][kChannels];
 #pragma unroll
     for (int n = 0; n < kPatchKeys; ++n) {
-      const bool inside = rows.first + at.row(n) < v.rows && at.channel(p) < v.d;
+      const bool inside = at.row(n) < rows.valid && at.channel(p) < v.d;
 #pragma unroll
       for (int j = 0; j < kChannels; ++j) {
         code[n][j] = inside ? base[at.row(n) * v.stride_s + at.channel(p) + j] : 0;
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(TileShape<kD>::kThreads)
     }
   }
   __syncthreads();
-  store_transposed<kD>(storage, at.thread, v.codes + rows.head * kD * v.padded_rows + rows.first,
+  store_transposed<kD>(storage, at.thread, v.codes + std::int64_t{rows.head} * kD * v.padded_rows + rows.first,
                        v.padded_rows);
 }
 

@@ -81,8 +81,10 @@ class WithRope {
     const float* sin = cos + rope_.half;
     if (rope_.interleaved) {
       turn_neighbours<kD>(at, cos, sin, x);
-    } else if (kD % 64 == 0 && 2 * rope_.half == kD) {
+    } else if (kHalvesInThread<kD> && 2 * rope_.half == kD) {
       turn_halves<kD>(at, cos, sin, x);
+    } else if (kD == 64 && 2 * rope_.half == kD) {
+      turn_across<kD>(at, cos, sin, x);
     } else {
       turn_part<kD, kBytes>(operand, rows, at, row, cos, sin, x);
     }
@@ -104,6 +106,29 @@ class WithRope {
       turn_pair(x[k][2], x[k][3], c.y, s.y);
       turn_pair(x[k][4], x[k][5], c.z, s.z);
       turn_pair(x[k][6], x[k][7], c.w, s.w);
+    }
+  }
+
+  /// Whether channels c and c + kD / 2 are the same thread's.
+  template <int kD>
+  static constexpr bool kHalvesInThread = RowPlace<kD>::kPairs ? kD >= 128 : kD % 64 == 0;
+
+  /// half_split over all of a row of 64 channels: partners are two threads apart.
+  template <int kD>
+  __device__ void turn_across(const RowPlace<kD>& at, const float* cos, const float* sin,
+                              float (&x)[Rows<kD>::kUnits][kChannels]) const {
+    const bool lower = at.l < kThreadsPerRow / 2;
+#pragma unroll
+    for (int k = 0; k < Rows<kD>::kUnits; ++k) {
+      const int i = at.channel(k) % (kD / 2);
+      float c[kChannels], s[kChannels];
+      load8(cos + i, c);
+      load8(sin + i, s);
+#pragma unroll
+      for (int j = 0; j < kChannels; ++j) {
+        const float other = __shfl_xor_sync(0xffffffffu, x[k][j], kThreadsPerRow / 2);
+        x[k][j] = turn_one(x[k][j], other, lower, c[j], s[j]);
+      }
     }
   }
 
@@ -133,7 +158,7 @@ class WithRope {
       if (channel >= 2 * rope_.half) continue;
       const bool lower = channel < rope_.half;
       const int i = lower ? channel : channel - rope_.half;
-      if (row >= rows.valid - rows.first) continue;
+      if (row >= rows.valid) continue;
       const Unit<kBytes> partner[1] = {
           load_unit<kBytes>(element<kBytes>(operand, rows, row, lower ? channel + rope_.half : i),
                             operand.wide_loads)};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `rotate`: x <- (x s) H (core/hadamard.h), s = +-1 / sqrt(n). With units l, l + 4, .. in
-// thread l of a row, distances 8 and 16 are between threads; all others between registers.
+// Stage `rotate`: x <- (x s) H (core/hadamard.h), s = +-1 / sqrt(n). Two of the distances, 16 and 32
+// channels (8 and 16 where a thread's units are no pairs), are between the threads of a row; all
+// others between registers.
 #pragma once
 
 #include "sm90/quantize/load.cuh"
@@ -18,12 +19,24 @@ struct Rows {
   __device__ auto& flat() { return reinterpret_cast<float(&)[kCount][kUnits * kChannels]>(x); }
 };
 
+/// One float a channel in shared memory; the padding keeps the threads of a row apart.
+template <int kD>
+struct ChannelConstants {
+  alignas(16) float value[kD + kD / 8];
+
+  static __device__ constexpr int at(int channel) { return channel + channel / 32 * 4; }
+  /// What `place` needs from: add at(RowPlace::channel_step(k)).
+  __device__ const float* of(const RowPlace<kD>& place) const {
+    return value + at(place.first_channel());
+  }
+};
+
 /// +-1 / sqrt(n) of every channel. All threads call; a barrier must follow.
 template <int kD>
-__device__ void init_signs(const SignBits& signs, float* storage) {
+__device__ void init_signs(const SignBits& signs, ChannelConstants<kD>& out) {
   constexpr float kNorm = hadamard_norm(hadamard_size(kD));
   for (int c = static_cast<int>(threadIdx.x); c < kD; c += TileShape<kD>::kThreads) {
-    storage[c] = signs.negative(c) ? -kNorm : kNorm;
+    out.value[out.at(c)] = signs.negative(c) ? -kNorm : kNorm;
   }
 }
 
@@ -36,11 +49,12 @@ __device__ inline void load8(const float* from, float (&x)[kChannels]) {
 }
 
 template <int kD>
-__device__ void apply_signs(const RowPlace<kD>& at, const float* signs, Rows<kD>& rows) {
+__device__ void apply_signs(const RowPlace<kD>& at, const ChannelConstants<kD>& signs,
+                            Rows<kD>& rows) {
 #pragma unroll
   for (int k = 0; k < Rows<kD>::kUnits; ++k) {
     float s[kChannels];
-    load8(signs + at.channel(0) + RowPlace<kD>::channel_step(k), s);
+    load8(signs.of(at) + signs.at(RowPlace<kD>::channel_step(k)), s);
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
 #pragma unroll
@@ -69,19 +83,27 @@ __device__ void rotate_across(int l, int distance, float (&x)[Rows<kD>::kUnits][
   }
 }
 
+/// Butterflies between units of one thread, `distance` of its units apart.
+template <int kD>
+__device__ void rotate_units(int distance, float (&x)[Rows<kD>::kUnits][kChannels]) {
+#pragma unroll
+  for (int i = 0; i < Rows<kD>::kUnits * kChannels; ++i) {
+    const int k = i / kChannels, j = i % kChannels;
+    if ((k & distance) == 0) butterfly(x[k][j], x[k + distance][j]);
+  }
+}
+
 template <int kD>
 __device__ void rotate_rows(int l, Rows<kD>& rows) {
+  constexpr bool kPairs = RowPlace<kD>::kPairs;
 #pragma unroll
   for (auto& x : rows.x) {
-    rotate_across<kD>(l, 1, x);  // channels 8 apart
-    rotate_across<kD>(l, 2, x);  // 16
+    if constexpr (kPairs) rotate_units<kD>(1, x);  // channels 8 apart
+    rotate_across<kD>(l, 1, x);
+    rotate_across<kD>(l, 2, x);
 #pragma unroll
-    for (int h = 1; h < hadamard_size(kD) / (kChannels * kThreadsPerRow); h *= 2) {
-#pragma unroll
-      for (int i = 0; i < Rows<kD>::kUnits * kChannels; ++i) {
-        const int k = i / kChannels, j = i % kChannels;
-        if ((k & h) == 0) butterfly(x[k][j], x[k + h][j]);
-      }
+    for (int h = kPairs ? 2 : 1; h < hadamard_size(kD) / (kChannels * kThreadsPerRow); h *= 2) {
+      rotate_units<kD>(h, x);
     }
 #pragma unroll
     for (int h = 1; h < kChannels; h *= 2) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who owns what of a tile of 128 rows of one (batch, head), in units of eight channels:
 //
-//   Q, K   four threads a row, thread l with units l, l + 4, .. (RowPlace)
+//   Q, K   four threads a row (RowPlace)
 //   V      a thread has a unit of the four keys at positions 4 u + {0..3} of the kernels' key order
 //          (core/kv_order.h): codes that are neighbours in V^T (KeyPatch)
 //
@@ -26,10 +26,12 @@ struct TileShape {
   static constexpr int kMinBlocks = kD <= 64 ? 4 : (kD <= 128 ? 2 : 1);  // 64 or 128 registers
 };
 
-/// Units of Q or K.
+/// Units of Q or K. Where the head dim is a power of two, a thread has pairs of neighbours, 2 l,
+/// 2 l + 1 and every eighth on: it stores 16 codes at a time. Else units l, l + 4, ..
 template <int kD>
 struct RowPlace {
   using Shape = TileShape<kD>;
+  static constexpr bool kPairs = (kD & (kD - 1)) == 0;
   static constexpr int kUnits = Shape::kRows * Shape::kRowUnits;
   static constexpr bool kCovers = true;  // every unit of every thread is in the tile
   int thread;
@@ -38,21 +40,58 @@ struct RowPlace {
   __device__ explicit RowPlace(int thread_ = static_cast<int>(threadIdx.x))
       : thread(thread_),
         l(thread % kThreadsPerRow),
-        first(thread / 32 * (kRowsAtOnce * Shape::kRows) + thread % 32 / kThreadsPerRow) {}
+        first(thread / 32 * kWarpRows + thread % 32 / kThreadsPerRow) {}
 
   __device__ int row(int i) const { return first + i * kRowsAtOnce; }
-  __device__ int channel(int unit) const { return (l + unit * kThreadsPerRow) * kChannels; }
+  __device__ int channel(int k) const { return first_channel() + channel_step(k); }
 
   __device__ int first_row() const { return first; }
-  __device__ int first_channel() const { return channel(0); }
+  __device__ int first_channel() const { return l * kChannels * (kPairs ? 2 : 1); }
   /// Unit i's distance from the first one.
   static __device__ constexpr int row_step(int i) { return i / Shape::kRowUnits * kRowsAtOnce; }
   static __device__ constexpr int channel_step(int i) {
-    return i % Shape::kRowUnits * kThreadsPerRow * kChannels;
+    const int k = i % Shape::kRowUnits;
+    return (kPairs ? k % 2 + k / 2 * 2 * kThreadsPerRow : k * kThreadsPerRow) * kChannels;
   }
+
+  /// Which units a thread copies: with pairs, a warp takes whole rows one after another, since
+  /// memory likes long lines; else each its own. Copies of a warp lie side by side.
+  struct Copy {
+    static constexpr bool kOwn = !kPairs;
+    static constexpr int kLanes = kPairs ? kD / kChannels : kThreadsPerRow;
+    static constexpr int kRowsApart = 32 / kLanes;
+    int thread;
+    __device__ explicit Copy(int thread_) : thread(thread_) {}
+    __device__ int first_row() const { return thread / 32 * kWarpRows + thread % 32 / kLanes; }
+    __device__ int first_channel() const { return thread % kLanes * kChannels; }
+    static __device__ constexpr int row_step(int i) {
+      return kPairs ? i * kRowsApart : RowPlace::row_step(i);
+    }
+    static __device__ constexpr int channel_step(int i) {
+      return kPairs ? 0 : RowPlace::channel_step(i);
+    }
+  };
+
+  /// Slot of this thread's first unit, and the distance of the others.
+  __device__ int first_slot() const {
+    if constexpr (!kPairs) return thread;
+    const int row = thread % 32 / kThreadsPerRow;
+    return row / Copy::kRowsApart * Shape::kThreads + thread / 32 * 32 +
+           row % Copy::kRowsApart * Copy::kLanes + 2 * l;
+  }
+  static __device__ constexpr int slot_step(int i) {
+    if constexpr (!kPairs) return i * Shape::kThreads;
+    return row_step(i) / Copy::kRowsApart * Shape::kThreads + channel_step(i) / kChannels;
+  }
+
+ private:
+  static constexpr int kWarpRows = kRowsAtOnce * Shape::kRows;
 };
 
 inline constexpr int kPatchKeys = 4;
+
+template <int kD>
+struct KeyCopy;
 
 /// Patches of V. A warp takes kAcross units of 32 / kAcross patches of keys: whole words of
 /// neighbouring banks in V^T.
@@ -89,6 +128,17 @@ struct KeyPatches {
   static __device__ constexpr int channel_step(int i) {
     return i / kPatchKeys * (Shape::kThreads / kDown * kChannels);
   }
+
+  using Copy = KeyCopy<kD>;
+  __device__ int first_slot() const { return thread; }
+  static __device__ constexpr int slot_step(int i) { return i * Shape::kThreads; }
+};
+
+/// Each thread copies its own units.
+template <int kD>
+struct KeyCopy : KeyPatches<kD> {
+  static constexpr bool kOwn = true;
+  __device__ explicit KeyCopy(int thread) : KeyPatches<kD>(thread) {}
 };
 
 static_assert(
@@ -106,8 +156,9 @@ static_assert(
 
 /// One tile: 128 rows of one (batch, head).
 struct RowBlock {
-  int b, h, last, first, valid;  // last: one past the block's last head. First row; rows that count
-  std::int64_t head;             // b * heads + h
+  int b, h, first;
+  int valid;  // rows of the tile that count: none where <= 0, all from 128 on
+  int head;   // b * heads + h
 
   __device__ void next_head() { ++h, ++head; }
 };
@@ -122,19 +173,23 @@ __device__ inline RowBlock row_block(const OperandArgs& operand, int block) {
   RowBlock rows;
   const int rest = operand.by_runs.quotient(block);
   rows.h = operand.by_runs.remainder(block, rest) * operand.run;
-  rows.last = min(rows.h + operand.run, operand.heads);
   rows.b = operand.by_row_tiles.quotient(rest);
   rows.first = operand.by_row_tiles.remainder(rest, rows.b) * kTileRows;
-  rows.valid = operand.rows;
-  rows.head = static_cast<std::int64_t>(rows.b) * operand.heads + rows.h;
+  rows.valid = operand.rows - rows.first;
+  rows.head = rows.b * operand.heads + rows.h;
   return rows;
+}
+
+/// Heads of the run that begins there.
+__device__ inline int run_heads(const OperandArgs& operand, const RowBlock& rows) {
+  return min(operand.run, operand.heads - rows.h);
 }
 
 /// As row_block, for K and V.
 __device__ inline RowBlock key_block(const OperandArgs& operand, const KeyLengths& lengths,
                                      int block) {
   RowBlock rows = row_block(operand, block);
-  rows.valid = valid_keys(operand, lengths, rows.b);
+  rows.valid = valid_keys(operand, lengths, rows.b) - rows.first;
   return rows;
 }
 

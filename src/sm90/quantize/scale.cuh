@@ -15,7 +15,7 @@ __device__ inline ScalePair scale_on_device(float amax, bool e5m2) {
 
 /// Descale of row `row` of the tile where each has its own.
 __device__ inline float* token_descale(const OperandArgs& operand, const RowBlock& rows, int row) {
-  return operand.descale + rows.head * operand.padded_rows + rows.first + row;
+  return operand.descale + std::int64_t{rows.head} * operand.padded_rows + rows.first + row;
 }
 
 /// Descale of the block of `block_rows` rows that begins at row `row` of the sequence. Blocks count
@@ -23,7 +23,7 @@ __device__ inline float* token_descale(const OperandArgs& operand, const RowBloc
 __device__ inline float* block_descale(const OperandArgs& operand, const RowBlock& rows, int row,
                                        int block_rows) {
   const int blocks = (operand.rows + block_rows - 1) / block_rows;
-  return operand.descale + rows.head * blocks + row / block_rows;
+  return operand.descale + std::int64_t{rows.head} * blocks + row / block_rows;
 }
 
 /// Scale of a head or the tensor, whose amax is known; one thread of its first tile stores the

@@ -7,12 +7,12 @@
 namespace octavo::sm90 {
 
 template <int kD>
-__device__ void subtract_mean(const RowPlace<kD>& at, const float* mean, Rows<kD>& rows) {
-  mean += at.channel(0);
+__device__ void subtract_mean(const RowPlace<kD>& at, const ChannelConstants<kD>& mean,
+                              Rows<kD>& rows) {
 #pragma unroll
   for (int k = 0; k < Rows<kD>::kUnits; ++k) {
     float m[kChannels];
-    load8(mean + RowPlace<kD>::channel_step(k), m);
+    load8(mean.of(at) + mean.at(RowPlace<kD>::channel_step(k)), m);
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
 #pragma unroll
@@ -24,15 +24,14 @@ __device__ void subtract_mean(const RowPlace<kD>& at, const float* mean, Rows<kD
 /// x . mean of each row: fused multiply-adds in each thread's order of channels, then
 /// (0 + 1) + (2 + 3); each of a row's four threads gets the sum (core/key_mean.h).
 template <int kD>
-__device__ void dot_mean(const RowPlace<kD>& at, const float* mean, const Rows<kD>& rows,
+__device__ void dot_mean(const RowPlace<kD>& at, const ChannelConstants<kD>& mean, const Rows<kD>& rows,
                          float (&sum)[Rows<kD>::kCount]) {
-  mean += at.channel(0);
 #pragma unroll
   for (float& x : sum) x = 0;
 #pragma unroll
   for (int k = 0; k < Rows<kD>::kUnits; ++k) {
     float m[kChannels];
-    load8(mean + RowPlace<kD>::channel_step(k), m);
+    load8(mean.of(at) + mean.at(RowPlace<kD>::channel_step(k)), m);
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
 #pragma unroll
