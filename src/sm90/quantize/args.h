@@ -33,7 +33,7 @@ struct OperandArgs {
   bool e5m2 = false;
   bool wide_loads = false;  // every row starts on a 16-byte boundary
   int blocks = 0;           // thread blocks; 0: not in this launch
-  int run = 1;              // heads of the same 128 rows that a block takes one after another
+  int run = 1;  // heads of the same rows that a block takes one after another; divides heads
   Divisor by_runs, by_row_tiles;  // block number to runs (fastest), tiles of rows, b
 };
 

@@ -13,7 +13,7 @@ template <int kD, int kBytes, typename Embedding, typename MeanEmbedding>
 QuantizeKernels kernels_of(const RopeArgs& rope) {
   using Shape = TileShape<kD>;
   return {Shape::kThreads,
-          kBlocks<kD, kBytes>,
+          min_blocks<kD, kBytes, Embedding>(),
           Shared<kD, kBytes>::bytes(Embedding::shared_bytes(rope)),
           MeanShape<kD>::kThreads,
           kMeanCluster,

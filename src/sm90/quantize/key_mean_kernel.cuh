@@ -108,8 +108,8 @@ __device__ void sum_rows(const QuantizeArgs& args, int b, int h, int begin, int 
       const int row = first + i * kStep;
       unit[i] = {};
       if (row < end && at.channel < args.k.d) {
-        unit[i] = load_unit<kBytes>(element<kBytes>(args.k, all, row, at.channel),
-                                    args.k.wide_loads);
+        unit[i] =
+            load_unit<kBytes>(element<kBytes>(args.k, all, row, at.channel), args.k.wide_loads);
       }
     }
 #pragma unroll
@@ -163,12 +163,14 @@ __global__ void __launch_bounds__(MeanShape<kD>::kThreads, Turn::kBlocks)
   const int chunk_rows = static_cast<int>(mean_chunk_rows(keys));
   const int thread = static_cast<int>(threadIdx.x);
   const MeanPlace<kD> at;
-  cluster.sync();  // block 0 must be running before the others write to it
+  for (int i = thread; i < kMeanChunks * kD; i += Shape::kThreads) chunk_sum[i / kD][i % kD] = 0;
+  cluster.sync();  // before the others write to block 0
   for (int round = 0; round < kMeanChunks; round += Shape::kAtOnce) {
+    if (round * chunk_rows >= keys) break;
     const int first_chunk = round + static_cast<int>(cluster.block_rank());
     const int begin = (first_chunk + kMeanCluster * at.group) * chunk_rows;
     float sum[kChannels];
-    sum_chunk<kD, kBytes, Turn>(args, b, h, begin, min(begin + chunk_rows, keys), at, sum);
+    sum_chunk<kD, kBytes, Turn>(args, b, h, begin, begin + min(chunk_rows, keys - begin), at, sum);
     if (at.channel < kD) {
 #pragma unroll
       for (int j = 0; j < kChannels; ++j) lanes[at.group][at.row_lane][at.channel + j] = sum[j];
@@ -184,7 +186,7 @@ __global__ void __launch_bounds__(MeanShape<kD>::kThreads, Turn::kBlocks)
   cluster.sync();
   if (cluster.block_rank() != 0) return;
   for (int c = thread; c < kD; c += Shape::kThreads) {
-    // Lane i has chunks i and i + 16; empty chunks are 0.
+    // Lane i has chunks i and i + 16; those that no round reached are 0.
     for (int i = 0; i < kMeanLanes; ++i)
       lanes[0][i][c] = __fadd_rn(chunk_sum[i][c], chunk_sum[i + kMeanLanes][c]);
     const float sum = lane_tree<kD>(lanes[0], c);

@@ -10,8 +10,8 @@ namespace octavo::sm90 {
 
 /// The kernels of one padded head dim and element size.
 struct QuantizeKernels {
-  int threads;      // of quantize, amax and repack
-  int resident;     // of their thread blocks, a multiprocessor
+  int threads;               // of quantize, amax and repack
+  int resident;              // of their thread blocks, a multiprocessor
   std::size_t shared_bytes;  // dynamic, of quantize and amax
   int mean_threads;
   int mean_cluster;  // thread blocks a head of key_mean

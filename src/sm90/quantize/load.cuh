@@ -86,8 +86,8 @@ __device__ const char* element(const OperandArgs& operand, const RowBlock& rows,
              kBytes;
 }
 
-/// The units that `Place` gives each thread of a tile, head after head; those of rows past the valid
-/// ones and of channels past d are 0.
+/// The units that `Place` gives each thread of a tile, head after head; those of rows past the
+/// valid ones and of channels past d are 0.
 template <int kD, int kBytes, typename Place>
 class Loader {
  public:
@@ -96,13 +96,9 @@ class Loader {
   using Copy = typename Place::Copy;
 
   __device__ Loader(const OperandArgs& operand, const RowBlock& rows, uint4* slots)
-      : operand_(operand),
-        rows_(rows.valid),
-        slots_(slots) {
-    const Place at;
-    const Copy copy(at.thread);
-    from_ = copies() ? element<kBytes>(operand, rows, copy.first_row(), copy.first_channel())
-                    : element<kBytes>(operand, rows, at.first_row(), at.first_channel());
+      : operand_(operand), rows_(rows.valid), slots_(slots) {
+    const Copy copy(static_cast<int>(threadIdx.x));
+    from_ = element<kBytes>(operand, rows, copy.first_row(), copy.first_channel());
   }
 
   __device__ void next_head() { from_ += operand_.stride_h * kBytes; }
@@ -110,7 +106,7 @@ class Loader {
   /// Starts copying a tile, where copies can be.
   __device__ void start() {
     if (!copies()) return;
-    if constexpr (!Copy::kOwn) __syncwarp();  // the tile before has been read
+    if constexpr (!Copy::kOwn) __syncwarp();                      // the tile before has been read
     const Copy copy(ptx::opaque(static_cast<int>(threadIdx.x)));  // not kept across tiles
     uint4* to = slots_ + copy.thread;
     if (whole()) {
@@ -118,14 +114,16 @@ class Loader {
     } else {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        ptx::cp_async_16(to + i * TileShape<kD>::kThreads, address<Copy>(i), inside(copy, i));
+        ptx::cp_async_16(to + i * TileShape<kD>::kThreads,
+                         row_address(Copy::row_step(i)) + Copy::channel_step(i) * kBytes,
+                         inside(copy, i));
       }
     }
     ptx::cp_async_commit();
   }
 
-  /// The units of the tile that was started.
-  __device__ void finish(Units& units) {
+  /// The units of tile `rows`, the one that was started.
+  __device__ void finish(const RowBlock& rows, Units& units) {
     if constexpr (kBytes == 2) {
       if (copies()) {
         ptx::cp_async_wait<0>();
@@ -141,10 +139,14 @@ class Loader {
       }
     }
     const Place at(ptx::opaque(static_cast<int>(threadIdx.x)));
+    const char* from = element<kBytes>(operand_, rows, at.first_row(), at.first_channel());
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       units[i] = {};
-      if (inside(at, i)) units[i] = load_unit<kBytes>(address<Place>(i), operand_.wide_loads);
+      if (!inside(at, i)) continue;
+      units[i] = load_unit<kBytes>(
+          from + (Place::row_step(i) * operand_.stride_s + Place::channel_step(i)) * kBytes,
+          operand_.wide_loads);
     }
   }
 
@@ -163,21 +165,17 @@ class Loader {
   __device__ const char* row_address(int step) const {
     return from_ + step * operand_.stride_s * kBytes;
   }
-  template <typename At>
-  __device__ const char* address(int i) const {
-    return row_address(At::row_step(i)) + At::channel_step(i) * kBytes;
-  }
   template <int... i>
   __device__ void start_whole(uint4* to, std::integer_sequence<int, i...>) {
     (ptx::cp_async_16<Copy::channel_step(i) * kBytes,
-                      i * TileShape<kD>::kThreads * static_cast<int>(sizeof(uint4))>(
+                      i * TileShape<kD>::kThreads* static_cast<int>(sizeof(uint4))>(
          to, row_address(Copy::row_step(i))),
      ...);
   }
 
   const OperandArgs& operand_;
   const int rows_;    // valid ones of the tile
-  const char* from_;  // the first unit, or copy
+  const char* from_;  // the first copy
   uint4* slots_;
 };
 

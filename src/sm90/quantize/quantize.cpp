@@ -104,11 +104,13 @@ OperandArgs operand_args(const TensorView& x, const DeviceOperand& out, float* a
   return args;
 }
 
-/// Divides an operand's tiles, so many heads of the same rows a thread block.
+/// Divides an operand's tiles: a thread block takes so many heads of the same rows, or the next
+/// smaller number that divides them all.
 void set_run(OperandArgs& args, int b, int run) {
   const std::int64_t row_tiles = args.padded_rows / kTileRows;
   if (args.x == nullptr || row_tiles == 0) return;
-  const std::int64_t runs = ceil_div(args.heads, run), blocks = runs * row_tiles * b;
+  while (args.heads % run != 0) --run;
+  const std::int64_t runs = args.heads / run, blocks = runs * row_tiles * b;
   if (blocks > std::int64_t{1} << 30) {
     refuse("the call has " + std::to_string(blocks) + " tiles of 128 rows; must have at most 2^30");
   }
@@ -225,24 +227,22 @@ int multiprocessors() {
   return count;
 }
 
-// With more heads a thread block, its copies wait less, and with an embedding fewer blocks stage the
-// same angles; with fewer, blocks end closer together.
-constexpr int kHeads = 4, kHeadsWithRope = 8;
-static_assert(kHeads <= kMostHeads && kHeadsWithRope <= kMostHeads);
-constexpr int kWaves = 4;  // of resident blocks that are left at least
+// With more heads a thread block, its copies wait less, and with an embedding fewer blocks stage
+// the same angles; with fewer, blocks end closer together.
+constexpr int kWaves = 2;  // of resident blocks that are left at least
 
 std::int64_t tiles(const OperandArgs& operand, int b) {
-  return operand.x == nullptr ? 0 : std::int64_t{operand.heads} * (operand.padded_rows / kTileRows) * b;
+  return operand.x == nullptr ? 0
+                              : std::int64_t{operand.heads} * (operand.padded_rows / kTileRows) * b;
 }
 
 /// Divides the operands' tiles; the number of thread blocks.
 std::int64_t set_runs(QuantizeArgs& args, const QuantizeKernels& kernels) {
   const std::int64_t total = tiles(args.q, args.b) + tiles(args.k, args.b) + tiles(args.v, args.b);
   const std::int64_t resident = std::int64_t{kernels.resident} * multiprocessors();
-  const std::int64_t most = args.rope.cos == nullptr ? kHeads : kHeadsWithRope;
-  const auto run = static_cast<int>(std::clamp<std::int64_t>(total / (kWaves * resident), 1, most));
+  const auto run =
+      static_cast<int>(std::clamp<std::int64_t>(total / (kWaves * resident), 1, kMostHeads));
   std::int64_t blocks = 0;
-  if (getenv("RUN")) const_cast<int&>(run) = atoi(getenv("RUN"));  // TEMP
   for (OperandArgs* operand : {&args.q, &args.k, &args.v}) {
     set_run(*operand, args.b, run);
     blocks += operand->blocks;
@@ -260,7 +260,7 @@ void launch_cast(const QuantizeKernels& kernels, QuantizeArgs args, bool after_m
     amax.kernel = kernels.amax;
     amax(args, stream, "amax kernel");
   }
-  launch.overlaps = after_mean && args.q.amax == nullptr && !getenv("NOPDL");
+  launch.overlaps = after_mean && args.q.amax == nullptr;
   launch(args, stream, "quantize kernel");
 }
 

@@ -29,11 +29,13 @@ struct Shared {
   }
 };
 
-/// Thread blocks that must fit a multiprocessor. FP32 rows take registers while they are loaded.
-template <int kD, int kBytes>
-inline constexpr int kBlocks = kBytes == 2 || TileShape<kD>::kMinBlocks == 1
-                                   ? TileShape<kD>::kMinBlocks
-                                   : TileShape<kD>::kMinBlocks / 2;
+/// Thread blocks that must fit a multiprocessor: half of them where FP32 rows or angles take
+/// registers.
+template <int kD, int kBytes, typename Embedding>
+constexpr int min_blocks() {
+  constexpr int kMost = TileShape<kD>::kMinBlocks;
+  return (kBytes == 4 || Embedding::kTurns) && kMost > 1 ? kMost / 2 : kMost;
+}
 
 template <int kD, int kBytes, typename Embedding, typename FinishRows, typename FinishKeys>
 __device__ void walk_operands(const QuantizeArgs& args) {
@@ -56,13 +58,13 @@ __device__ void walk_operands(const QuantizeArgs& args) {
 }
 
 template <int kD, int kBytes, typename Embedding>
-__global__ void __launch_bounds__(TileShape<kD>::kThreads, kBlocks<kD, kBytes>)
+__global__ void __launch_bounds__(TileShape<kD>::kThreads, min_blocks<kD, kBytes, Embedding>())
     quantize_kernel(const __grid_constant__ QuantizeArgs args) {
   walk_operands<kD, kBytes, Embedding, CastRows, CastPatches>(args);
 }
 
 template <int kD, int kBytes, typename Embedding>
-__global__ void __launch_bounds__(TileShape<kD>::kThreads, kBlocks<kD, kBytes>)
+__global__ void __launch_bounds__(TileShape<kD>::kThreads, 1)
     amax_kernel(const __grid_constant__ QuantizeArgs args) {
   walk_operands<kD, kBytes, Embedding, AmaxRows, AmaxPatches>(args);
 }

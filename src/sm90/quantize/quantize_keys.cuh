@@ -31,8 +31,7 @@ struct Patches {
 template <int kD>
 __device__ void key_scales(const OperandArgs& operand, const RowBlock& rows,
                            const KeyPatches<kD>& at, const float (&a)[Patches<kD>::kKeys],
-                           KeyShared<kD>& shared, int turn,
-                           float (&scale)[Patches<kD>::kKeys]) {
+                           KeyShared<kD>& shared, int turn, float (&scale)[Patches<kD>::kKeys]) {
   int* key_max = shared.key_max[turn];
 #pragma unroll
   for (int i = 0; i < Patches<kD>::kKeys; ++i) {
@@ -57,12 +56,12 @@ __device__ void key_scales(const OperandArgs& operand, const RowBlock& rows,
 template <int kD>
 __device__ void patch_scales(const OperandArgs& operand, const RowBlock& rows,
                              const KeyPatches<kD>& at, const float (&a)[Patches<kD>::kKeys],
-                             KeyShared<kD>& shared, int turn,
-                             float (&scale)[Patches<kD>::kKeys]) {
+                             KeyShared<kD>& shared, int turn, float (&scale)[Patches<kD>::kKeys]) {
   if (operand.granularity == Granularity::token) {
     key_scales<kD>(operand, rows, at, a, shared, turn, scale);
   } else if (operand.granularity == Granularity::block) {
-    const float most = warps_max<TileShape<kD>::kWarps>(largest(a), shared.warp_max[turn], at.thread);
+    const float most =
+        warps_max<TileShape<kD>::kWarps>(largest(a), shared.warp_max[turn], at.thread);
     const ScalePair pair = scale_on_device(most, operand.e5m2);
     same_scale(pair.scale, scale);
     if (at.thread == 0) *block_descale(operand, rows, rows.first, kTileRows) = pair.descale;
@@ -106,9 +105,10 @@ struct CastPatches {
       cast_patches<kD, E4m3>(at, values, scale, shared.transpose);
     }
     __syncthreads();
-    store_transposed<kD>(shared.transpose, at.thread,
-                         operand.codes + std::int64_t{rows.head} * kD * operand.padded_rows + rows.first,
-                         operand.padded_rows);
+    store_transposed<kD>(
+        shared.transpose, at.thread,
+        operand.codes + std::int64_t{rows.head} * kD * operand.padded_rows + rows.first,
+        operand.padded_rows);
   }
 };
 
@@ -119,7 +119,8 @@ struct AmaxPatches {
                                 const KeyPatches<kD>& at, const float (&a)[Patches<kD>::kKeys],
                                 const Patches<kD>&, KeyShared<kD>& shared, int turn) {
     if (!is_coarse(operand)) return;
-    const float most = warps_max<TileShape<kD>::kWarps>(largest(a), shared.warp_max[turn], at.thread);
+    const float most =
+        warps_max<TileShape<kD>::kWarps>(largest(a), shared.warp_max[turn], at.thread);
     if (threadIdx.x == 0) add_coarse_amax(operand, rows, most);
   }
 };
@@ -135,17 +136,16 @@ __device__ void walk_keys(const QuantizeArgs& args, int block, uint4* slots,
   loader.start();
   if (threadIdx.x < 2 * kTileRows) (&shared.key_max[0][0])[threadIdx.x] = 0;
   __syncthreads();
-  const int heads = run_heads(operand, rows);
-  for (int turn = 0; turn < heads; ++turn, rows.next_head()) {
+  for (int turn = 0; turn < operand.run; ++turn, rows.next_head()) {
     const KeyPatches<kD> at(ptx::opaque(static_cast<int>(threadIdx.x)));
     Patches<kD> values;
     {
       typename Load::Units units;
-      loader.finish(units);
+      loader.finish(rows, units);
       unpack<kBytes>(units, operand.dtype, values.x);
     }
     loader.next_head();
-    if (turn + 1 < heads) loader.start();
+    if (turn + 1 < operand.run) loader.start();
     float a[Patches<kD>::kKeys];
     finite_amax(values.x, a);
     Finish::template finish<kD>(operand, rows, at, a, values, shared, turn % 2);

@@ -66,9 +66,9 @@ struct Key {
 
 /// Scales of a thread's rows, by granularity; stores the descales.
 template <int kD, typename Operand>
-__device__ void row_scales(const OperandArgs& operand, const RowBlock& rows,
-                           const RowPlace<kD>& at, const float (&a)[Rows<kD>::kCount],
-                           float* warp_max, float (&scale)[Rows<kD>::kCount]) {
+__device__ void row_scales(const OperandArgs& operand, const RowBlock& rows, const RowPlace<kD>& at,
+                           const float (&a)[Rows<kD>::kCount], float* warp_max,
+                           float (&scale)[Rows<kD>::kCount]) {
   if (operand.granularity == Granularity::token) {
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
@@ -93,9 +93,9 @@ __device__ void row_scales(const OperandArgs& operand, const RowBlock& rows,
 template <int kD, typename Format>
 __device__ void cast_rows(const OperandArgs& operand, const RowBlock& rows, const RowPlace<kD>& at,
                           const Rows<kD>& values, const float (&scale)[Rows<kD>::kCount]) {
-  std::uint8_t* codes = operand.codes +
-                        (std::int64_t{rows.head} * operand.padded_rows + rows.first + at.first) * kD +
-                        at.first_channel();
+  std::uint8_t* codes =
+      operand.codes + (std::int64_t{rows.head} * operand.padded_rows + rows.first + at.first) * kD +
+      at.first_channel();
   constexpr int kTogether = RowPlace<kD>::kPairs ? 2 : 1;
 #pragma unroll
   for (int i = 0; i < Rows<kD>::kCount; ++i) {
@@ -167,8 +167,7 @@ __device__ void transform_rows(const QuantizeArgs& args, const RowBlock& rows,
 template <int kD, typename Operand>
 __device__ void load_means(const QuantizeArgs& args, const RowBlock& rows, RowShared<kD>& shared) {
   if (args.mean == nullptr) return;
-  const OperandArgs& operand = Operand::operand(args);
-  for (int i = static_cast<int>(threadIdx.x); i < run_heads(operand, rows) * kD;
+  for (int i = static_cast<int>(threadIdx.x); i < Operand::operand(args).run * kD;
        i += TileShape<kD>::kThreads) {
     const int h = i / kD, c = i % kD;
     const std::int64_t head =
@@ -191,20 +190,18 @@ __device__ void walk_rows(const QuantizeArgs& args, int block, uint4* slots, Row
   ptx::wait_for_launch_before();  // the mean
   load_means<kD, Operand>(args, rows, shared);
   __syncthreads();
-  const int heads = run_heads(operand, rows);
-  for (int turn = 0; turn < heads; ++turn, rows.next_head()) {
+  for (int turn = 0; turn < operand.run; ++turn, rows.next_head()) {
     // Worked out anew for each tile: what follows from it would take registers across tiles.
     const RowPlace<kD> at(ptx::opaque(static_cast<int>(threadIdx.x)));
     Rows<kD> values;
     {
       typename Load::Units units;
-      loader.finish(units);
+      loader.finish(rows, units);
       unpack<kBytes>(units, operand.dtype, values.units());
     }
     loader.next_head();
-    if (turn + 1 < heads) loader.start();
-    transform_rows<kD, kBytes, Operand>(args, rows, at, embedding, shared, turn,
-                                          values);
+    if (turn + 1 < operand.run) loader.start();
+    transform_rows<kD, kBytes, Operand>(args, rows, at, embedding, shared, turn, values);
     float a[Rows<kD>::kCount];
     finite_amax(values.flat(), a);
 #pragma unroll

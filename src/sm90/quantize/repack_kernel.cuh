@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(TileShape<kD>::kThreads)
     }
   }
   __syncthreads();
-  store_transposed<kD>(storage, at.thread, v.codes + std::int64_t{rows.head} * kD * v.padded_rows + rows.first,
+  store_transposed<kD>(storage, at.thread,
+                       v.codes + std::int64_t{rows.head} * kD * v.padded_rows + rows.first,
                        v.padded_rows);
 }
 

@@ -11,6 +11,7 @@
 namespace octavo::sm90 {
 
 struct NoRope {
+  static constexpr bool kTurns = false;
   static std::size_t shared_bytes(const RopeArgs&) { return 0; }
   __device__ NoRope(const RopeArgs&, void*) {}
   __device__ void stage(std::int64_t, int) const {}
@@ -48,6 +49,8 @@ __device__ inline float turn_one(float x, float other, bool lower, float cos, fl
 
 class WithRope {
  public:
+  static constexpr bool kTurns = true;
+
   /// Rows of cosines, then sines; the padding moves neighbouring rows by four banks.
   static std::size_t shared_bytes(const RopeArgs& rope) {
     return static_cast<std::size_t>(kTileRows * pitch(rope)) * sizeof(float);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `rotate`: x <- (x s) H (core/hadamard.h), s = +-1 / sqrt(n). Two of the distances, 16 and 32
-// channels (8 and 16 where a thread's units are no pairs), are between the threads of a row; all
+// Stage `rotate`: x <- (x s) H (core/hadamard.h), s = +-1 / sqrt(n). Two of the distances, 16 and
+// 32 channels (8 and 16 where a thread's units are no pairs), are between the threads of a row; all
 // others between registers.
 #pragma once
 
@@ -35,9 +35,9 @@ struct ChannelConstants {
 template <int kD>
 __device__ void init_signs(const SignBits& signs, ChannelConstants<kD>& out) {
   constexpr float kNorm = hadamard_norm(hadamard_size(kD));
-  for (int c = static_cast<int>(threadIdx.x); c < kD; c += TileShape<kD>::kThreads) {
-    out.value[out.at(c)] = signs.negative(c) ? -kNorm : kNorm;
-  }
+  static_assert(TileShape<kD>::kThreads >= kD);
+  const int c = static_cast<int>(threadIdx.x);
+  if (c < kD) out.value[out.at(c)] = signs.negative(c) ? -kNorm : kNorm;
 }
 
 /// Eight neighbouring floats that start on a 16-byte boundary.

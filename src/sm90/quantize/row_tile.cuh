@@ -19,7 +19,7 @@ inline constexpr int kRowsAtOnce = 32 / kThreadsPerRow;  // rows of a warp, one 
 
 template <int kD>
 struct TileShape {
-  static constexpr int kRows = kD <= 64 ? 2 : 1;                      // of Q or K a thread has
+  static constexpr int kRows = kD <= 64 ? 2 : 1;                       // of Q or K a thread has
   static constexpr int kRowUnits = kD / (kChannels * kThreadsPerRow);  // of each of them
   static constexpr int kThreads = kTileRows * kThreadsPerRow / kRows;
   static constexpr int kWarps = kThreads / 32;
@@ -115,9 +115,7 @@ struct KeyPatches {
         first((thread / (kAcross * kDown) * kAcross + thread % kAcross) * kChannels) {}
 
   __device__ int channel(int p) const { return first + p * (Shape::kThreads / kDown * kChannels); }
-  __device__ bool active(int p) const {
-    return kCovers || channel(p) < kD;
-  }
+  __device__ bool active(int p) const { return kCovers || channel(p) < kD; }
   __device__ int row(int i) const { return first_row() + row_step(i); }
 
   __device__ int first_row() const { return static_cast<int>(key_at_position(kPatchKeys * u)); }
@@ -178,11 +176,6 @@ __device__ inline RowBlock row_block(const OperandArgs& operand, int block) {
   rows.valid = operand.rows - rows.first;
   rows.head = rows.b * operand.heads + rows.h;
   return rows;
-}
-
-/// Heads of the run that begins there.
-__device__ inline int run_heads(const OperandArgs& operand, const RowBlock& rows) {
-  return min(operand.run, operand.heads - rows.h);
 }
 
 /// As row_block, for K and V.

@@ -3,6 +3,7 @@
 // divisions, and where descales are stored.
 #pragma once
 
+#include "sm90/ptx/opaque.cuh"
 #include "sm90/quantize/row_tile.cuh"
 
 namespace octavo::sm90 {
@@ -32,7 +33,7 @@ __device__ inline float coarse_scale(const OperandArgs& operand, const RowBlock&
   const bool by_head = operand.granularity == Granularity::head;
   const std::int64_t entry = by_head ? rows.head : 0;
   const ScalePair pair = scale_on_device(operand.amax[entry], operand.e5m2);
-  if (threadIdx.x == 0 && rows.first == 0 && rows.head == entry) {
+  if (threadIdx.x == 0 && ptx::opaque(rows.first) == 0 && rows.head == entry) {
     operand.descale[entry] = pair.descale;
   }
   return pair.scale;

@@ -24,8 +24,8 @@ __device__ void subtract_mean(const RowPlace<kD>& at, const ChannelConstants<kD>
 /// x . mean of each row: fused multiply-adds in each thread's order of channels, then
 /// (0 + 1) + (2 + 3); each of a row's four threads gets the sum (core/key_mean.h).
 template <int kD>
-__device__ void dot_mean(const RowPlace<kD>& at, const ChannelConstants<kD>& mean, const Rows<kD>& rows,
-                         float (&sum)[Rows<kD>::kCount]) {
+__device__ void dot_mean(const RowPlace<kD>& at, const ChannelConstants<kD>& mean,
+                         const Rows<kD>& rows, float (&sum)[Rows<kD>::kCount]) {
 #pragma unroll
   for (float& x : sum) x = 0;
 #pragma unroll

@@ -27,8 +27,8 @@ __device__ void put_word(TransposeStorage<kD>& storage, int channel, int u, std:
 
 /// All of the tile to out[channel * pitch + position]. Call after a __syncthreads.
 template <int kD>
-__device__ void store_transposed(const TransposeStorage<kD>& storage, int thread,
-                                 std::uint8_t* out, int pitch) {
+__device__ void store_transposed(const TransposeStorage<kD>& storage, int thread, std::uint8_t* out,
+                                 int pitch) {
   constexpr int kUnits = kTileRows / 16, kThreads = TileShape<kD>::kThreads;
   static_assert(kThreads % kUnits == 0 && kD * kUnits % kThreads % kUnits == 0);
   const int unit = thread % kUnits;
