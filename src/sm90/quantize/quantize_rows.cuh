@@ -126,7 +126,7 @@ struct CastRows {
                                 const Rows<kD>& values, float* warp_max) {
     float scale[Rows<kD>::kCount];
     row_scales<kD, Operand>(operand, rows, at, a, warp_max, scale);
-    if (operand.e5m2) {
+    if (ptx::opaque(operand.e5m2)) {
       cast_rows<kD, E5m2>(operand, rows, at, values, scale);
     } else {
       cast_rows<kD, E4m3>(operand, rows, at, values, scale);
