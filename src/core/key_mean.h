@@ -21,4 +21,9 @@ constexpr std::int64_t mean_chunk_rows(std::int64_t keys) {
   return (blocks > kMeanChunks ? ceil_div(blocks, kMeanChunks) : 1) * kQuantBlockKv;
 }
 
+/// q . mean is summed in four parts, each by fused multiply-adds in order of channels, and those as
+/// (0 + 1) + (2 + 3). Part i has runs i, i + 4, .. of this many channels: what one of the four
+/// threads of a row holds.
+constexpr int dot_run(int padded_d) { return (padded_d & (padded_d - 1)) == 0 ? 16 : 8; }
+
 }  // namespace octavo

@@ -51,7 +51,8 @@ std::vector<float> key_mean(const RowSource& k, std::int64_t b, std::int64_t h, 
 
 float dot_mean(const float* x, const float* mean, int padded_d) {
   float sum[4] = {};
-  for (int c = 0; c < padded_d; ++c) sum[c / 2 % 4] = std::fma(x[c], mean[c], sum[c / 2 % 4]);
+  const int run = dot_run(padded_d);
+  for (int c = 0; c < padded_d; ++c) sum[c / run % 4] = std::fma(x[c], mean[c], sum[c / run % 4]);
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 

@@ -24,6 +24,7 @@ struct Call {
   DType dtype = DType::bf16;
   Layout layout = Layout::bshd;
   Embedding rope = Embedding::none;
+  std::int64_t half = 0;  // pairs of channels of the embedding; 0: all, in units of 8
   Recipe recipe = Recipe::standard();
   std::vector<std::int64_t> lengths;
 
@@ -206,7 +207,7 @@ class QuantizeGpu : public ::testing::Test {
     device.k = x.on_device(x.k, input.get());
     device.v = x.on_device(x.v, input.get());
 
-    const std::int64_t half = n.d / 16 * 8;
+    const std::int64_t half = n.half > 0 ? n.half : n.d / 16 * 8;
     Tables tables(std::max(n.sq, n.sk) + 8, half);
     DeviceBytes angles(2 * tables.cos.size() * 4 + 16);
     if (n.rope != Embedding::none) {
@@ -251,7 +252,6 @@ TEST_P(QuantizeGpuRecipes, EqualTheCpuForEveryTypeHeadDimLengthLayoutAndEmbeddin
         for (const Layout layout : {Layout::bshd, Layout::bhsd, Layout::packed}) {
           for (const Embedding rope :
                {Embedding::none, Embedding::interleaved, Embedding::half_split}) {
-            if (d > 128 && rope != Embedding::none) continue;  // refused: its own test
             Call n;
             n.b = length > 500 ? 1 : 2;
             n.sq = n.sk = length;
@@ -283,7 +283,6 @@ TEST_F(QuantizeGpu, SmokeOfEveryKernel) {
       for (const Embedding rope :
            {Embedding::none, Embedding::interleaved, Embedding::half_split}) {
         for (const char* recipe : {"default", "per_head+smooth+rotate", "strict_causal"}) {
-          if (d > 128 && rope != Embedding::none) continue;  // refused: its own test
           Call n;
           n.d = n.dv = d;
           n.dtype = dtype;
@@ -545,20 +544,34 @@ TEST_F(QuantizeGpu, RepackMovesForeignCodesIntoKeyOrder) {
 }
 
 TEST_F(QuantizeGpu, EmbeddingsThatTheKernelsLackAreRefused) {
-  for (const auto& [d, half] : {std::pair{192, 96}, std::pair{256, 8}, std::pair{128, 20}}) {
-    Call n;
-    n.d = n.dv = d;
-    Operands x(n, 1);
-    DeviceBytes input(x.bytes().size()), table(static_cast<std::size_t>(200 * half) * 4);
-    QuantizeParams device;
-    device.q = x.on_device(x.q, input.get());
-    device.k = x.on_device(x.k, input.get());
-    device.v = x.on_device(x.v, input.get());
-    const TensorView angles =
-        contiguous(table.get(), DType::f32, {200, half}, {Device::Kind::cuda, 0});
-    device.rope = Rope{angles, angles, RopeStyle::half_split, 0, 0};
-    DeviceBytes workspace(quantize_workspace_bytes(device));
-    EXPECT_THROW(quantize_on_device(device, workspace.get(), workspace.size(), nullptr), Error);
+  constexpr std::int64_t kHalf = 20;  // no multiple of 8
+  Call n;
+  n.d = n.dv = 128;
+  Operands x(n, 1);
+  DeviceBytes input(x.bytes().size()), table(static_cast<std::size_t>(200 * kHalf) * 4);
+  QuantizeParams device;
+  device.q = x.on_device(x.q, input.get());
+  device.k = x.on_device(x.k, input.get());
+  device.v = x.on_device(x.v, input.get());
+  const TensorView angles =
+      contiguous(table.get(), DType::f32, {200, kHalf}, {Device::Kind::cuda, 0});
+  device.rope = Rope{angles, angles, RopeStyle::half_split, 0, 0};
+  DeviceBytes workspace(quantize_workspace_bytes(device));
+  EXPECT_THROW(quantize_on_device(device, workspace.get(), workspace.size(), nullptr), Error);
+}
+
+/// Pairs over a part of the row.
+TEST_F(QuantizeGpu, PartialEmbeddingsEqualTheCpu) {
+  for (const std::int64_t d : {64, 96, 128, 192, 256}) {
+    for (const std::int64_t half : {std::int64_t{8}, std::int64_t{16}, d / 4, d / 2}) {
+      for (const Embedding rope : {Embedding::interleaved, Embedding::half_split}) {
+        Call n;
+        n.d = n.dv = d;
+        n.rope = rope;
+        n.half = half;
+        expect_equal(n);
+      }
+    }
   }
 }
 

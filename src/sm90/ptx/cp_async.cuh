@@ -6,6 +6,15 @@
 
 namespace octavo::sm90::ptx {
 
+/// 16 bytes from src + kOffset to dst + kDstOffset in shared memory, both on 16-byte boundaries.
+template <int kOffset, int kDstOffset>
+__device__ inline void cp_async_16(void* dst, const char* src) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(dst));
+  asm volatile("cp.async.cg.shared.global [%0 + %2], [%1 + %3], 16;" ::"r"(at), "l"(src),
+               "n"(kDstOffset), "n"(kOffset)
+               : "memory");
+}
+
 /// 16 bytes to shared memory, or 16 zero bytes where `valid` is false (src is not read then). Both
 /// addresses on 16-byte boundaries.
 __device__ inline void cp_async_16(void* dst, const void* src, bool valid) {

@@ -7,12 +7,13 @@
 #include "core/hadamard.h"
 #include "core/key_mean.h"
 #include "core/quant_block.h"
+#include "sm90/quantize/divisor.h"
 
 namespace octavo::sm90 {
 
 inline constexpr int kTileRows = 128;  // rows a thread block quantises at a time
 inline constexpr int kMaxInlineLengths = 128;
-inline constexpr int kMaxRopeDim = 128;  // padded head dims whose tiles leave room for angles
+inline constexpr int kMostHeads = 8;  // that a thread block takes one after another
 
 static_assert(kTileRows % kQuantBlockQ == 0 && kTileRows == kQuantBlockKv);
 
@@ -31,6 +32,9 @@ struct OperandArgs {
   Granularity granularity = Granularity::block;
   bool e5m2 = false;
   bool wide_loads = false;  // every row starts on a 16-byte boundary
+  int blocks = 0;           // thread blocks; 0: not in this launch
+  int run = 1;  // heads of the same rows that a block takes one after another; divides heads
+  Divisor by_runs, by_row_tiles;  // block number to runs (fastest), tiles of rows, b
 };
 
 struct RopeArgs {
@@ -40,6 +44,7 @@ struct RopeArgs {
   DType dtype = DType::f32;
   int half = 0;
   bool interleaved = false;
+  bool wide_loads = false;  // FP32 tables whose rows start on 16-byte boundaries
   std::int64_t q_offset = 0, k_offset = 0;
 };
 
@@ -52,7 +57,7 @@ struct KeyLengths {
 struct QuantizeArgs {
   OperandArgs q, k, v;
   int b = 0;
-  int group = 1;  // query heads that share a kv head
+  Divisor by_group;  // query heads that share a kv head
   bool rotate = false;
   SignBits signs{0};
   float* mean = nullptr;         // [b, hkv, padded d], or null: no smoothing

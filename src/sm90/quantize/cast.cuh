@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `cast`: code = FP8(x * scale), round to nearest even, saturating.
+// Stage `cast`: code = FP8(x * scale), round to nearest even, saturating. The format is a type: it
+// is chosen once a tile.
 #pragma once
 
 #include "sm90/ptx/convert.cuh"
@@ -7,20 +8,26 @@
 
 namespace octavo::sm90 {
 
+struct E4m3 {
+  static __device__ std::uint32_t pair(float a, float b) { return ptx::cvt_e4m3x2(a, b); }
+};
+struct E5m2 {
+  static __device__ std::uint32_t pair(float a, float b) { return ptx::cvt_e5m2x2(a, b); }
+};
+
 /// Four codes, the first in the low byte.
-__device__ inline std::uint32_t cast4(float a, float b, float c, float d, bool e5m2) {
-  if (e5m2) {
-    return ptx::cvt_e5m2x2(a, b) | static_cast<std::uint32_t>(ptx::cvt_e5m2x2(c, d)) << 16;
-  }
-  return ptx::cvt_e4m3x2(a, b) | static_cast<std::uint32_t>(ptx::cvt_e4m3x2(c, d)) << 16;
+template <typename Format>
+__device__ std::uint32_t cast4(float a, float b, float c, float d) {
+  return Format::pair(a, b) | Format::pair(c, d) << 16;
 }
 
 /// Eight channels of a row.
-__device__ inline uint2 cast_row(const float (&x)[kChannels], float scale, bool e5m2) {
+template <typename Format>
+__device__ uint2 cast_unit(const float (&x)[kChannels], float scale) {
   float y[kChannels];
 #pragma unroll
   for (int j = 0; j < kChannels; ++j) y[j] = __fmul_rn(x[j], scale);
-  return {cast4(y[0], y[1], y[2], y[3], e5m2), cast4(y[4], y[5], y[6], y[7], e5m2)};
+  return {cast4<Format>(y[0], y[1], y[2], y[3]), cast4<Format>(y[4], y[5], y[6], y[7])};
 }
 
 }  // namespace octavo::sm90

@@ -9,29 +9,28 @@
 
 namespace octavo::sm90 {
 
-template <int kD, int kBytes, typename Embedding>
-QuantizeKernels kernels_of() {
-  return {TileShape<kD>::kThreads,
+template <int kD, int kBytes, typename Embedding, typename MeanEmbedding>
+QuantizeKernels kernels_of(const RopeArgs& rope) {
+  using Shape = TileShape<kD>;
+  return {Shape::kThreads,
+          min_blocks<kD, kBytes, Embedding>(),
+          Shared<kD, kBytes>::bytes(Embedding::shared_bytes(rope)),
+          MeanShape<kD>::kThreads,
+          kMeanCluster,
           reinterpret_cast<const void*>(&quantize_kernel<kD, kBytes, Embedding>),
           reinterpret_cast<const void*>(&amax_kernel<kD, kBytes, Embedding>),
-          reinterpret_cast<const void*>(&key_mean_kernel<kD, kBytes, Embedding>),
-          kMeanCluster,
-          reinterpret_cast<const void*>(&repack_kernel<kD>),
-          sizeof(Shared<kD, kBytes>),
-          &Embedding::shared_bytes};
+          reinterpret_cast<const void*>(&key_mean_kernel<kD, kBytes, MeanEmbedding>),
+          reinterpret_cast<const void*>(&repack_kernel<kD>)};
 }
 
 template <int kD, int kBytes>
-QuantizeKernels kernels_of(bool rope) {
-  // Beyond 128 channels the angles find no room beside the tiles: check_rope refuses such calls.
-  if constexpr (kD <= kMaxRopeDim) {
-    if (rope) return kernels_of<kD, kBytes, WithRope>();
-  }
-  return kernels_of<kD, kBytes, NoRope>();
+QuantizeKernels kernels_of(const RopeArgs& rope) {
+  return rope.cos == nullptr ? kernels_of<kD, kBytes, NoRope, MeanNoRope>(rope)
+                             : kernels_of<kD, kBytes, WithRope, MeanWithRope>(rope);
 }
 
 template <int kD>
-QuantizeKernels quantize_kernels(std::size_t element_bytes, bool rope) {
+QuantizeKernels quantize_kernels(std::size_t element_bytes, const RopeArgs& rope) {
   return element_bytes == 2 ? kernels_of<kD, 2>(rope) : kernels_of<kD, 4>(rope);
 }
 

@@ -104,6 +104,28 @@ OperandArgs operand_args(const TensorView& x, const DeviceOperand& out, float* a
   return args;
 }
 
+/// Divides an operand's tiles: a thread block takes so many heads of the same rows, or the next
+/// smaller number that divides them all.
+void set_run(OperandArgs& args, int b, int run) {
+  const std::int64_t row_tiles = args.padded_rows / kTileRows;
+  if (args.x == nullptr || row_tiles == 0) return;
+  while (args.heads % run != 0) --run;
+  const std::int64_t runs = args.heads / run, blocks = runs * row_tiles * b;
+  if (blocks > std::int64_t{1} << 30) {
+    refuse("the call has " + std::to_string(blocks) + " tiles of 128 rows; must have at most 2^30");
+  }
+  args.run = run;
+  args.blocks = static_cast<int>(blocks);
+  args.by_runs = Divisor(static_cast<int>(runs));
+  args.by_row_tiles = Divisor(static_cast<int>(row_tiles));
+}
+
+/// Whether the kernels may read four FP32 angles at a time.
+bool angles_are_aligned(const TensorView& table) {
+  return table.dtype == DType::f32 && table.stride[0] % 4 == 0 &&
+         reinterpret_cast<std::uintptr_t>(table.data) % 16 == 0;
+}
+
 RopeArgs rope_args(const Rope& rope) {
   RopeArgs args;
   args.cos = rope.cos.data;
@@ -113,6 +135,7 @@ RopeArgs rope_args(const Rope& rope) {
   args.dtype = rope.cos.dtype;
   args.half = static_cast<int>(rope.cos.shape[1]);
   args.interleaved = rope.style == RopeStyle::interleaved;
+  args.wide_loads = angles_are_aligned(rope.cos) && angles_are_aligned(rope.sin);
   args.q_offset = rope.q_offset;
   args.k_offset = rope.k_offset;
   return args;
@@ -144,7 +167,7 @@ QuantizeArgs make_args(const AttentionProblem& problem, const QuantizeParams& pa
   args.v = operand_args(problem.v.x, work.qkv.v,
                         amax == nullptr ? nullptr : amax + n.b * (n.hq + n.hkv));
   args.b = static_cast<int>(n.b);
-  args.group = static_cast<int>(n.group());
+  args.by_group = Divisor(static_cast<int>(n.group()));
   args.rotate = problem.recipe.rotate;
   args.signs = SignBits(problem.recipe.seed);
   args.mean = work.mean;
@@ -154,7 +177,8 @@ QuantizeArgs make_args(const AttentionProblem& problem, const QuantizeParams& pa
   return args;
 }
 
-QuantizeKernels kernels_for(std::int64_t padded_d, std::size_t element_bytes, bool rope) {
+QuantizeKernels kernels_for(std::int64_t padded_d, std::size_t element_bytes,
+                            const RopeArgs& rope = {}) {
   switch (padded_d) {
     case 64: return quantize_kernels<64>(element_bytes, rope);
     case 96: return quantize_kernels<96>(element_bytes, rope);
@@ -164,89 +188,102 @@ QuantizeKernels kernels_for(std::int64_t padded_d, std::size_t element_bytes, bo
   }
 }
 
-void launch(const void* kernel, int threads, std::int64_t blocks, std::size_t shared_bytes,
-            int cluster, const QuantizeArgs& args, CudaStream stream, const char* what) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  cudaLaunchAttribute dimension{};
-  dimension.id = cudaLaunchAttributeClusterDimension;
-  dimension.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-  config.attrs = &dimension;
-  config.numAttrs = cluster > 1 ? 1 : 0;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shared_bytes)),
-        what);
-  void* parameters[] = {const_cast<QuantizeArgs*>(&args)};
-  check(cudaLaunchKernelExC(&config, kernel, parameters), what);
+/// One launch. `overlaps`: it may begin before the launch before it has ended, and waits for that
+/// by itself where it must.
+struct Launch {
+  const void* kernel;
+  std::int64_t blocks;
+  int threads;
+  std::size_t shared_bytes = 0;
+  int cluster = 1;
+  bool overlaps = false;
+
+  void operator()(const QuantizeArgs& args, CudaStream stream, const char* what) const {
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = attributes;
+    config.numAttrs = overlaps ? 2 : 1;
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes)),
+          what);
+    void* parameters[] = {const_cast<QuantizeArgs*>(&args)};
+    check(cudaLaunchKernelExC(&config, kernel, parameters), what);
+  }
+};
+
+int multiprocessors() {
+  int device = 0, count = 0;
+  check(cudaGetDevice(&device), "reading the current device");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+        "reading the number of multiprocessors");
+  return count;
 }
+
+// With more heads a thread block, its copies wait less, and with an embedding fewer blocks stage
+// the same angles; with fewer, blocks end closer together.
+constexpr int kWaves = 2;  // of resident blocks that are left at least
 
 std::int64_t tiles(const OperandArgs& operand, int b) {
   return operand.x == nullptr ? 0
                               : std::int64_t{operand.heads} * (operand.padded_rows / kTileRows) * b;
 }
 
-/// As many thread blocks as fit the device at once, at most one a tile.
-std::int64_t resident_blocks(const void* kernel, int threads, std::size_t shared_bytes,
-                             std::int64_t tiles) {
-  int device = 0, processors = 0, blocks = 0;
-  check(cudaGetDevice(&device), "reading the current device");
-  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-        "reading the number of multiprocessors");
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shared_bytes)),
-        "reserving shared memory");
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes),
-        "reading the occupancy");
-  return std::min<std::int64_t>(std::int64_t{processors} * std::max(blocks, 1), tiles);
-}
-
-void launch_walk(const void* kernel, const QuantizeKernels& kernels, const QuantizeArgs& args,
-                 CudaStream stream, const char* what) {
-  const std::int64_t count = tiles(args.q, args.b) + tiles(args.k, args.b) + tiles(args.v, args.b);
-  if (count == 0) return;
-  if (count > std::int64_t{1} << 30) {
-    refuse("the call has " + std::to_string(count) + " tiles of 128 rows; must have at most 2^30");
+/// Divides the operands' tiles; the number of thread blocks.
+std::int64_t set_runs(QuantizeArgs& args, const QuantizeKernels& kernels) {
+  const std::int64_t total = tiles(args.q, args.b) + tiles(args.k, args.b) + tiles(args.v, args.b);
+  const std::int64_t resident = std::int64_t{kernels.resident} * multiprocessors();
+  const auto run =
+      static_cast<int>(std::clamp<std::int64_t>(total / (kWaves * resident), 1, kMostHeads));
+  std::int64_t blocks = 0;
+  for (OperandArgs* operand : {&args.q, &args.k, &args.v}) {
+    set_run(*operand, args.b, run);
+    blocks += operand->blocks;
   }
-  const std::size_t shared_bytes = kernels.shared_bytes + kernels.rope_shared_bytes(args.rope);
-  launch(kernel, kernels.threads, resident_blocks(kernel, kernels.threads, shared_bytes, count),
-         shared_bytes, 1, args, stream, what);
+  return blocks;
 }
 
 /// Amax (where a scale spans a head or the tensor) and the cast, of the operands that `args` names.
-void launch_cast(const QuantizeKernels& kernels, const QuantizeArgs& args, CudaStream stream) {
-  if (args.q.amax != nullptr) launch_walk(kernels.amax, kernels, args, stream, "amax kernel");
-  launch_walk(kernels.quantize, kernels, args, stream, "quantize kernel");
+void launch_cast(const QuantizeKernels& kernels, QuantizeArgs args, bool after_mean,
+                 CudaStream stream) {
+  Launch launch{kernels.quantize, set_runs(args, kernels), kernels.threads, kernels.shared_bytes};
+  if (launch.blocks == 0) return;
+  if (args.q.amax != nullptr) {
+    Launch amax = launch;
+    amax.kernel = kernels.amax;
+    amax(args, stream, "amax kernel");
+  }
+  launch.overlaps = after_mean && args.q.amax == nullptr;
+  launch(args, stream, "quantize kernel");
 }
 
 void launch_all(const QuantizeArgs& args, std::int64_t d, std::int64_t dv, std::size_t bytes_qk,
                 std::size_t bytes_v, CudaStream stream) {
-  const bool rope = args.rope.cos != nullptr;
-  const QuantizeKernels kernels = kernels_for(d, bytes_qk, rope);
+  const QuantizeKernels kernels = kernels_for(d, bytes_qk, args.rope);
   const std::int64_t heads = std::int64_t{args.k.heads} * args.b;
-  if (args.mean != nullptr && heads > 0) {
-    launch(kernels.key_mean, kernels.threads, heads * kernels.mean_cluster,
-           kernels.rope_shared_bytes(args.rope), kernels.mean_cluster, args, stream,
-           "key mean kernel");
+  const bool mean = args.mean != nullptr && heads > 0;
+  if (mean) {
+    const Launch launch{kernels.key_mean, heads * kernels.mean_cluster, kernels.mean_threads, 0,
+                        kernels.mean_cluster};
+    launch(args, stream, "key mean kernel");
   }
-  if (d == dv && bytes_qk == bytes_v) return launch_cast(kernels, args, stream);
+  if (d == dv && bytes_qk == bytes_v) return launch_cast(kernels, args, mean, stream);
   QuantizeArgs qk = args, v = args;
   qk.v.x = nullptr;
   v.q.x = v.k.x = nullptr;
-  v.rope = {};
-  launch_cast(kernels, qk, stream);
-  launch_cast(kernels_for(dv, bytes_v, false), v, stream);
+  launch_cast(kernels, qk, mean, stream);
+  launch_cast(kernels_for(dv, bytes_v), v, false, stream);
 }
 
 void check_rope(const AttentionProblem& problem) {
   if (!problem.rope) return;
-  if (padded_head_dim(problem.dims.d) > kMaxRopeDim) {
-    throw Error(ErrorCode::unsupported, "quantize_on_device: q.shape[3] is " +
-                                            std::to_string(problem.dims.d) +
-                                            "; must be at most 128 with rope for the GPU kernels");
-  }
   const std::int64_t half = problem.rope->cos.shape[1];
   const bool interleaved = problem.rope->style == RopeStyle::interleaved;
   const std::int64_t unit = interleaved ? 4 : 8;
@@ -336,11 +373,11 @@ void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStrea
         "stride is 1");
   }
   sm90::OperandArgs args = sm90::operand_args(v, out, nullptr);
-  const sm90::QuantizeKernels kernels = sm90::kernels_for(out.padded_d, 2, false);
-  const std::int64_t blocks = sm90::tiles(args, static_cast<int>(out.b));
-  if (blocks == 0) return;
+  sm90::set_run(args, static_cast<int>(out.b), 1);
+  if (args.blocks == 0) return;
+  const sm90::QuantizeKernels kernels = sm90::kernels_for(out.padded_d, 2);
   void* parameters[] = {&args};
-  sm90::check(cudaLaunchKernel(kernels.repack, dim3(static_cast<unsigned>(blocks)),
+  sm90::check(cudaLaunchKernel(kernels.repack, dim3(static_cast<unsigned>(args.blocks)),
                                dim3(static_cast<unsigned>(kernels.threads)), parameters, 0, stream),
               "repack kernel");
 }

@@ -6,38 +6,37 @@
 
 namespace octavo::sm90 {
 
-/// One thread block a tile of 128 keys of one (batch, head), heads fastest.
+/// One thread block a tile; runs of one head.
 template <int kD>
 __global__ void __launch_bounds__(TileShape<kD>::kThreads)
     repack_kernel(const __grid_constant__ OperandArgs v) {
   __shared__ TransposeStorage<kD> storage;
-  const int tiles = v.padded_rows / kTileRows, index = static_cast<int>(blockIdx.x);
-  const int h = index % v.heads, first = index / v.heads % tiles * kTileRows;
-  const std::int64_t b = index / v.heads / tiles;
-  const Place<kD> at;
-  const auto* base =
-      static_cast<const std::uint8_t*>(v.x) + b * v.stride_b + h * v.stride_h + at.channel;
-  if (at.active) {
+  const RowBlock rows = row_block(v, static_cast<int>(blockIdx.x));
+  const KeyPatches<kD> at;
+  const auto* base = static_cast<const std::uint8_t*>(v.x) + rows.b * v.stride_b +
+                     rows.first * v.stride_s + rows.h * v.stride_h;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      std::uint8_t code[4][kChannels];
+  for (int p = 0; p < KeyPatches<kD>::kCount; ++p) {
+    if (!at.active(p)) continue;
+    std::uint8_t code[kPatchKeys][kChannels];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = first + at.keys().base + KeyOrder::delta(4 * half + i);
-        const bool inside = row < v.rows && at.channel < v.d;
-#pragma unroll
-        for (int j = 0; j < kChannels; ++j) code[i][j] = inside ? base[row * v.stride_s + j] : 0;
-      }
+    for (int n = 0; n < kPatchKeys; ++n) {
+      const bool inside = at.row(n) < rows.valid && at.channel(p) < v.d;
 #pragma unroll
       for (int j = 0; j < kChannels; ++j) {
-        const std::uint32_t word = code[0][j] | code[1][j] << 8 | code[2][j] << 16 |
-                                   static_cast<std::uint32_t>(code[3][j]) << 24;
-        put_word<kD>(storage, at.channel + j, at.row_lane + kRowLanes * half, word);
+        code[n][j] = inside ? base[at.row(n) * v.stride_s + at.channel(p) + j] : 0;
       }
+    }
+#pragma unroll
+    for (int j = 0; j < kChannels; ++j) {
+      const std::uint32_t word = code[0][j] | code[1][j] << 8 | code[2][j] << 16 |
+                                 static_cast<std::uint32_t>(code[3][j]) << 24;
+      put_word<kD>(storage, at.channel(p) + j, at.u, word);
     }
   }
   __syncthreads();
-  store_transposed<kD>(storage, v.codes + (b * v.heads + h) * kD * v.padded_rows + first,
+  store_transposed<kD>(storage, at.thread,
+                       v.codes + std::int64_t{rows.head} * kD * v.padded_rows + rows.first,
                        v.padded_rows);
 }
 

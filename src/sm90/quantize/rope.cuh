@@ -2,8 +2,8 @@
 // Stage `rope`: x1 <- fma(x1, cos, -(x2 sin)), x2 <- fma(x2, cos, x1 sin) (core/rope.h).
 //
 // Whether a call has an embedding is a type, so that calls without one carry none of its registers.
-// The angles of a tile's rows are staged in shared memory, 512 bytes a row at d 128 in FP32: twice
-// the row itself. A thread block therefore takes the heads of the same rows one after another.
+// The angles of a tile's rows are staged in shared memory: at d 128 in FP32 they are twice the rows
+// themselves. A thread block therefore takes the heads of the same rows one after another.
 #pragma once
 
 #include "sm90/quantize/rotate.cuh"
@@ -14,13 +14,10 @@ struct NoRope {
   static constexpr bool kTurns = false;
   static std::size_t shared_bytes(const RopeArgs&) { return 0; }
   __device__ NoRope(const RopeArgs&, void*) {}
-  __device__ void stage(std::int64_t, int) {}
-  template <int kBytes, typename From>
-  __device__ float2 pair(const char* raw, int channel, int) const {
-    return load_pair<kBytes, From>(raw + channel * kBytes);
-  }
-  template <int kD>
-  __device__ void embed(const Place<kD>&, int, float (&)[kChannels]) const {}
+  __device__ void stage(std::int64_t, int) const {}
+  template <int kD, int kBytes>
+  __device__ void turn(const OperandArgs&, const RowBlock&, const RowPlace<kD>&, int,
+                       float (&)[Rows<kD>::kUnits][kChannels]) const {}
 };
 
 __device__ inline float table_value(const void* table, DType dtype, std::int64_t i) {
@@ -29,110 +26,158 @@ __device__ inline float table_value(const void* table, DType dtype, std::int64_t
   return dtype == DType::bf16 ? __uint_as_float(bits << 16) : half_bits_to_float(bits);
 }
 
-/// Angles of a tile's rows in shared memory, as pairs (cos, sin). The padding moves rows by 8
-/// banks.
-class StagedAngles {
- public:
-  static std::size_t shared_bytes(const RopeArgs& rope) {
-    return static_cast<std::size_t>(kTileRows * (rope.half + kPadding)) * sizeof(float2);
+__device__ inline float4 table_values(const void* table, const RopeArgs& rope, std::int64_t i) {
+  if (rope.wide_loads) {
+    return *reinterpret_cast<const float4*>(static_cast<const float*>(table) + i);
   }
-  __device__ StagedAngles(const RopeArgs& rope, void* memory)
-      : rope_(rope), angle_(static_cast<float2*>(memory)) {}
+  return {table_value(table, rope.dtype, i), table_value(table, rope.dtype, i + 1),
+          table_value(table, rope.dtype, i + 2), table_value(table, rope.dtype, i + 3)};
+}
 
-  /// Angles of positions [first, first + 128), the last one repeated from `count` on; nothing where
-  /// they are there already. All threads call; synchronises.
-  __device__ void stage(std::int64_t first, int count) {
-    if (first == first_) return;
-    first_ = first;
-    __syncthreads();
-    const int warps = static_cast<int>(blockDim.x) / 32,
-              in_warp = static_cast<int>(threadIdx.x) % 32;
-    for (int row = static_cast<int>(threadIdx.x) / 32; row < kTileRows; row += warps) {
-      const std::int64_t position = first + min(row, max(count - 1, 0));
-      for (int i = in_warp; i < rope_.half; i += 32) {
-        angle_[row * (rope_.half + kPadding) + i] = {
-            table_value(rope_.cos, rope_.dtype, position * rope_.cos_stride + i),
-            table_value(rope_.sin, rope_.dtype, position * rope_.sin_stride + i)};
-      }
-    }
-    __syncthreads();
-  }
+/// angle: cos and sin.
+__device__ inline void turn_pair(float& x1, float& x2, float cos, float sin) {
+  const float y1 = fmaf(x1, cos, -__fmul_rn(x2, sin));
+  x2 = fmaf(x2, cos, __fmul_rn(x1, sin));
+  x1 = y1;
+}
 
-  __device__ float2 at(int row, int i) const { return angle_[row * (rope_.half + kPadding) + i]; }
-
- private:
-  static constexpr int kPadding = 4;
-  const RopeArgs& rope_;
-  float2* angle_;
-  std::int64_t first_ = -1;
-};
+/// One of a pair: x is x1 where `lower`, else x2.
+__device__ inline float turn_one(float x, float other, bool lower, float cos, float sin) {
+  const float product = __fmul_rn(other, sin);
+  return fmaf(x, cos, lower ? -product : product);
+}
 
 class WithRope {
  public:
   static constexpr bool kTurns = true;
-  static std::size_t shared_bytes(const RopeArgs& rope) { return StagedAngles::shared_bytes(rope); }
 
+  /// Rows of cosines, then sines; the padding moves neighbouring rows by four banks.
+  static std::size_t shared_bytes(const RopeArgs& rope) {
+    return static_cast<std::size_t>(kTileRows * pitch(rope)) * sizeof(float);
+  }
   /// `memory`: shared_bytes() of shared memory.
-  __device__ WithRope(const RopeArgs& rope, void* memory) : rope_(rope), angles_(rope, memory) {}
+  __device__ WithRope(const RopeArgs& rope, void* memory)
+      : rope_(rope), angle_(static_cast<float*>(memory)) {}
 
-  __device__ void stage(std::int64_t first, int count) { angles_.stage(first, count); }
-
-  /// Channels `channel` and `channel` + 1 of row `row` of the tile, turned. raw: the row.
-  template <int kBytes, typename From>
-  __device__ float2 pair(const char* raw, int channel, int row) const {
-    float2 x = load_pair<kBytes, From>(raw + channel * kBytes);
-    if (channel >= 2 * rope_.half) return x;
-    if (rope_.interleaved) {
-      turn(x.x, x.y, angles_.at(row, channel / 2));
-      return x;
+  /// Angles of positions [first, first + 128), the last one repeated from `count` on. All threads
+  /// call; a barrier must follow.
+  __device__ void stage(std::int64_t first, int count) const {
+    // Eight threads a row, each with every eighth group of four angles.
+    const int lane = static_cast<int>(threadIdx.x) % 8, step = static_cast<int>(blockDim.x) / 8;
+    for (int row = static_cast<int>(threadIdx.x) / 8; row < kTileRows; row += step) {
+      const std::int64_t position = first + min(row, count - 1);
+      float* to = angle_ + row * pitch(rope_);
+      for (int i = 4 * lane; i < rope_.half; i += 32) {
+        *reinterpret_cast<float4*>(to + i) =
+            table_values(rope_.cos, rope_, position * rope_.cos_stride + i);
+        *reinterpret_cast<float4*>(to + rope_.half + i) =
+            table_values(rope_.sin, rope_, position * rope_.sin_stride + i);
+      }
     }
-    const bool lower = channel < rope_.half;
-    const int at = lower ? channel : channel - rope_.half;
-    const int partner = lower ? channel + rope_.half : at;
-    const float2 other = load_pair<kBytes, From>(raw + partner * kBytes);
-    return {turn_one(x.x, other.x, lower, angles_.at(row, at)),
-            turn_one(x.y, other.y, lower, angles_.at(row, at + 1))};
   }
 
-  /// Turns this lane's eight channels of row `row` of the tile. All lanes of a warp call: under
-  /// half_split the partner channels are another lane's.
-  template <int kD>
-  __device__ void embed(const Place<kD>& at, int row, float (&x)[kChannels]) const {
-    const bool turns = at.channel < 2 * rope_.half;
+  /// Turns a thread's units of row `row` of the tile.
+  template <int kD, int kBytes>
+  __device__ void turn(const OperandArgs& operand, const RowBlock& rows, const RowPlace<kD>& at,
+                       int row, float (&x)[Rows<kD>::kUnits][kChannels]) const {
+    const float* cos = angle_ + row * pitch(rope_);
+    const float* sin = cos + rope_.half;
     if (rope_.interleaved) {
-#pragma unroll
-      for (int j = 0; j < kChannels / 2; ++j) {
-        if (turns) turn(x[2 * j], x[2 * j + 1], angles_.at(row, at.channel / 2 + j));
-      }
-      return;
-    }
-    const bool lower = at.channel < rope_.half;
-    const int pair = turns ? (lower ? at.channel : at.channel - rope_.half) : 0;
-    const int distance = rope_.half / kChannels;
-    const int partner = turns ? (lower ? at.lane + distance : at.lane - distance) : at.lane;
-#pragma unroll
-    for (int j = 0; j < kChannels; ++j) {
-      const float other = __shfl_sync(0xffffffffu, x[j], partner, TileShape<kD>::kLanes);
-      const float turned = turn_one(x[j], other, lower, angles_.at(row, pair + j));
-      x[j] = turns ? turned : x[j];
+      turn_neighbours<kD>(at, cos, sin, x);
+    } else if (kHalvesInThread<kD> && 2 * rope_.half == kD) {
+      turn_halves<kD>(at, cos, sin, x);
+    } else if (kD == 64 && 2 * rope_.half == kD) {
+      turn_across<kD>(at, cos, sin, x);
+    } else {
+      turn_part<kD, kBytes>(operand, rows, at, row, cos, sin, x);
     }
   }
 
  private:
-  /// angle: (cos, sin).
-  static __device__ void turn(float& x1, float& x2, float2 angle) {
-    const float y1 = fmaf(x1, angle.x, -__fmul_rn(x2, angle.y));
-    x2 = fmaf(x2, angle.x, __fmul_rn(x1, angle.y));
-    x1 = y1;
+  __host__ __device__ static int pitch(const RopeArgs& rope) { return 2 * rope.half + 4; }
+
+  template <int kD>
+  __device__ void turn_neighbours(const RowPlace<kD>& at, const float* cos, const float* sin,
+                                  float (&x)[Rows<kD>::kUnits][kChannels]) const {
+#pragma unroll
+    for (int k = 0; k < Rows<kD>::kUnits; ++k) {
+      const int i = at.channel(k) / 2;
+      if (i >= rope_.half) continue;
+      const float4 c = *reinterpret_cast<const float4*>(cos + i);
+      const float4 s = *reinterpret_cast<const float4*>(sin + i);
+      turn_pair(x[k][0], x[k][1], c.x, s.x);
+      turn_pair(x[k][2], x[k][3], c.y, s.y);
+      turn_pair(x[k][4], x[k][5], c.z, s.z);
+      turn_pair(x[k][6], x[k][7], c.w, s.w);
+    }
   }
-  /// One of a pair: x is x1 where `lower`, else x2.
-  static __device__ float turn_one(float x, float other, bool lower, float2 angle) {
-    const float product = __fmul_rn(other, angle.y);
-    return fmaf(x, angle.x, lower ? -product : product);
+
+  /// Whether channels c and c + kD / 2 are the same thread's.
+  template <int kD>
+  static constexpr bool kHalvesInThread = RowPlace<kD>::kPairs ? kD >= 128 : kD % 64 == 0;
+
+  /// half_split over all of a row of 64 channels: partners are two threads apart.
+  template <int kD>
+  __device__ void turn_across(const RowPlace<kD>& at, const float* cos, const float* sin,
+                              float (&x)[Rows<kD>::kUnits][kChannels]) const {
+    const bool lower = at.l < kThreadsPerRow / 2;
+#pragma unroll
+    for (int k = 0; k < Rows<kD>::kUnits; ++k) {
+      const int i = at.channel(k) % (kD / 2);
+      float c[kChannels], s[kChannels];
+      load8(cos + i, c);
+      load8(sin + i, s);
+#pragma unroll
+      for (int j = 0; j < kChannels; ++j) {
+        const float other = __shfl_xor_sync(0xffffffffu, x[k][j], kThreadsPerRow / 2);
+        x[k][j] = turn_one(x[k][j], other, lower, c[j], s[j]);
+      }
+    }
+  }
+
+  /// half_split over all of the row: both channels of a pair are this thread's.
+  template <int kD>
+  __device__ void turn_halves(const RowPlace<kD>& at, const float* cos, const float* sin,
+                              float (&x)[Rows<kD>::kUnits][kChannels]) const {
+    constexpr int kHalf = Rows<kD>::kUnits / 2;
+#pragma unroll
+    for (int k = 0; k < kHalf; ++k) {
+      float c[kChannels], s[kChannels];
+      load8(cos + at.channel(k), c);
+      load8(sin + at.channel(k), s);
+#pragma unroll
+      for (int j = 0; j < kChannels; ++j) turn_pair(x[k][j], x[k + kHalf][j], c[j], s[j]);
+    }
+  }
+
+  /// half_split over a part of the row: partners may be another thread's, so they are read again.
+  template <int kD, int kBytes>
+  __device__ void turn_part(const OperandArgs& operand, const RowBlock& rows,
+                            const RowPlace<kD>& at, int row, const float* cos, const float* sin,
+                            float (&x)[Rows<kD>::kUnits][kChannels]) const {
+#pragma unroll
+    for (int k = 0; k < Rows<kD>::kUnits; ++k) {
+      const int channel = at.channel(k);
+      if (channel >= 2 * rope_.half) continue;
+      const bool lower = channel < rope_.half;
+      const int i = lower ? channel : channel - rope_.half;
+      if (row >= rows.valid) continue;
+      const Unit<kBytes> partner[1] = {
+          load_unit<kBytes>(element<kBytes>(operand, rows, row, lower ? channel + rope_.half : i),
+                            operand.wide_loads)};
+      float other[1][kChannels], c[kChannels], s[kChannels];
+      unpack<kBytes>(partner, operand.dtype, other);
+      load8(cos + i, c);
+      load8(sin + i, s);
+#pragma unroll
+      for (int j = 0; j < kChannels; ++j) {
+        x[k][j] = turn_one(x[k][j], other[0][j], lower, c[j], s[j]);
+      }
+    }
   }
 
   const RopeArgs& rope_;
-  StagedAngles angles_;
+  float* angle_;
 };
 
 }  // namespace octavo::sm90

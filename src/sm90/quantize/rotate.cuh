@@ -1,68 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `rotate`: x <- (x s) H (core/hadamard.h), s = +-1 / sqrt(n), in two halves by way of shared
-// memory, so that every butterfly is between two registers of one thread:
-//
-//   high:  four threads a row, thread l with channels 8 hi + 2 l + {0, 1} for all hi; distances
-//          8, 16, .., n / 2. The stages before, which work on channels or pairs, happen here too.
-//   low:   kLanes threads a row, each with eight neighbouring channels; distances 1, 2, 4.
-//
-// A warp does eight rows at a time. Shuffles would take four instructions an element at d 128,
-// shared memory takes less than one.
+// Stage `rotate`: x <- (x s) H (core/hadamard.h), s = +-1 / sqrt(n). Two of the distances, 16 and
+// 32 channels (8 and 16 where a thread's units are no pairs), are between the threads of a row; all
+// others between registers.
 #pragma once
 
 #include "sm90/quantize/load.cuh"
 
 namespace octavo::sm90 {
 
-inline constexpr int kRowsAtOnce = 8;
-inline constexpr int kThreadsPerRow = 4;  // of the high half
-
-/// Rows of a warp between the halves. The padding moves neighbouring rows by 8 banks.
+/// A thread's rows of Q or K in FP32.
 template <int kD>
-struct ExchangeRows {
-  alignas(16) float row[kRowsAtOnce][kD + 8];
+struct Rows {
+  static constexpr int kCount = TileShape<kD>::kRows, kUnits = TileShape<kD>::kRowUnits;
+  float x[kCount][kUnits][kChannels];
+
+  /// The same values, unit after unit and row after row.
+  __device__ auto& units() { return reinterpret_cast<float(&)[kCount * kUnits][kChannels]>(x); }
+  __device__ auto& flat() { return reinterpret_cast<float(&)[kCount][kUnits * kChannels]>(x); }
 };
 
-/// What a pair of channels needs of the call.
-struct alignas(16) PairConstants {
-  float mean[2];
-  float sign[2];  // +-1 / sqrt(n); 1 without rotation
+/// One float a channel in shared memory; the padding keeps the threads of a row apart.
+template <int kD>
+struct ChannelConstants {
+  alignas(16) float value[kD + kD / 8];
+
+  static __device__ constexpr int at(int channel) { return channel + channel / 32 * 4; }
+  /// What `place` needs from: add at(RowPlace::channel_step(k)).
+  __device__ const float* of(const RowPlace<kD>& place) const {
+    return value + at(place.first_channel());
+  }
 };
 
-/// The channels of a thread in the high half.
+/// +-1 / sqrt(n) of every channel. All threads call; a barrier must follow.
 template <int kD>
-struct Pairs {
-  static constexpr int kCount = kD / kChannels;
-  float x[kCount][2];
-};
+__device__ void init_signs(const SignBits& signs, ChannelConstants<kD>& out) {
+  constexpr float kNorm = hadamard_norm(hadamard_size(kD));
+  static_assert(TileShape<kD>::kThreads >= kD);
+  const int c = static_cast<int>(threadIdx.x);
+  if (c < kD) out.value[out.at(c)] = signs.negative(c) ? -kNorm : kNorm;
+}
+
+/// Eight neighbouring floats that start on a 16-byte boundary.
+__device__ inline void load8(const float* from, float (&x)[kChannels]) {
+  const float4 low = reinterpret_cast<const float4*>(from)[0];
+  const float4 high = reinterpret_cast<const float4*>(from)[1];
+  x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
+  x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
+}
 
 template <int kD>
-__device__ void rotate_high(Pairs<kD>& y) {
-  constexpr int kGroup = hadamard_size(kD) / kChannels;  // pairs of a Hadamard block
+__device__ void apply_signs(const RowPlace<kD>& at, const ChannelConstants<kD>& signs,
+                            Rows<kD>& rows) {
 #pragma unroll
-  for (int distance = 1; distance < kGroup; distance *= 2) {
+  for (int k = 0; k < Rows<kD>::kUnits; ++k) {
+    float s[kChannels];
+    load8(signs.of(at) + signs.at(RowPlace<kD>::channel_step(k)), s);
 #pragma unroll
-    for (int i = 0; i < Pairs<kD>::kCount; ++i) {
-      if (i & distance) continue;
+    for (int i = 0; i < Rows<kD>::kCount; ++i) {
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const float a = y.x[i][j], b = y.x[i + distance][j];
-        y.x[i][j] = __fadd_rn(a, b);
-        y.x[i + distance][j] = __fsub_rn(a, b);
-      }
+      for (int j = 0; j < kChannels; ++j) rows.x[i][k][j] = __fmul_rn(rows.x[i][k][j], s[j]);
     }
   }
 }
 
-__device__ inline void rotate_low(float (&x)[kChannels]) {
+__device__ inline void butterfly(float& a, float& b) {
+  const float sum = __fadd_rn(a, b);
+  b = __fsub_rn(a, b);
+  a = sum;
+}
+
+/// Butterflies with the thread at `distance` of the row: a + b for the lower, a - b for the upper
+/// one, both as own * +-1 + other.
+template <int kD>
+__device__ void rotate_across(int l, int distance, float (&x)[Rows<kD>::kUnits][kChannels]) {
+  const float sign = (l & distance) != 0 ? -1.0f : 1.0f;
 #pragma unroll
-  for (int h = 1; h < kChannels; h *= 2) {
+  for (int k = 0; k < Rows<kD>::kUnits; ++k) {
 #pragma unroll
     for (int j = 0; j < kChannels; ++j) {
-      if (j & h) continue;
-      const float a = x[j], b = x[j + h];
-      x[j] = __fadd_rn(a, b);
-      x[j + h] = __fsub_rn(a, b);
+      x[k][j] = fmaf(x[k][j], sign, __shfl_xor_sync(0xffffffffu, x[k][j], distance));
+    }
+  }
+}
+
+/// Butterflies between units of one thread, `distance` of its units apart.
+template <int kD>
+__device__ void rotate_units(int distance, float (&x)[Rows<kD>::kUnits][kChannels]) {
+#pragma unroll
+  for (int i = 0; i < Rows<kD>::kUnits * kChannels; ++i) {
+    const int k = i / kChannels, j = i % kChannels;
+    if ((k & distance) == 0) butterfly(x[k][j], x[k + distance][j]);
+  }
+}
+
+template <int kD>
+__device__ void rotate_rows(int l, Rows<kD>& rows) {
+  constexpr bool kPairs = RowPlace<kD>::kPairs;
+#pragma unroll
+  for (auto& x : rows.x) {
+    if constexpr (kPairs) rotate_units<kD>(1, x);  // channels 8 apart
+    rotate_across<kD>(l, 1, x);
+    rotate_across<kD>(l, 2, x);
+#pragma unroll
+    for (int h = kPairs ? 2 : 1; h < hadamard_size(kD) / (kChannels * kThreadsPerRow); h *= 2) {
+      rotate_units<kD>(h, x);
+    }
+#pragma unroll
+    for (int h = 1; h < kChannels; h *= 2) {
+#pragma unroll
+      for (int i = 0; i < Rows<kD>::kUnits * kChannels; ++i) {
+        const int k = i / kChannels, j = i % kChannels;
+        if ((j & h) == 0) butterfly(x[k][j], x[k][j + h]);
+      }
     }
   }
 }

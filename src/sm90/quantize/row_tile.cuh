@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who owns what: a thread block of 16 kLanes threads holds 128 rows of one (batch, head) in FP32
-// registers, each thread channels [8 lane, 8 lane + 8) of 8 rows. Which 8, an order says:
+// Who owns what of a tile of 128 rows of one (batch, head), in units of eight channels:
 //
-//   WarpOrder   Q and K: a warp has neighbouring rows, so that it loads and rotates them by itself
-//   MeanOrder   K's mean: rows i * 16 + row_lane, the lanes of core/key_mean.h
-//   KeyOrder    V: the keys at positions 4 u + {0..3} of the kernels' key order (core/kv_order.h),
-//               u = row_lane and row_lane + 16: codes that are neighbours in V^T
+//   Q, K   four threads a row (RowPlace)
+//   V      a thread has a unit of the four keys at positions 4 u + {0..3} of the kernels' key order
+//          (core/kv_order.h): codes that are neighbours in V^T (KeyPatch)
+//
+// 32 values a thread up to d 128: few enough registers for 32 warps a multiprocessor.
 #pragma once
 
 #include "core/kv_order.h"
@@ -13,85 +13,177 @@
 
 namespace octavo::sm90 {
 
-inline constexpr int kRowLanes = 16;
-inline constexpr int kRowsPerThread = kTileRows / kRowLanes;
-inline constexpr int kChannels = 8;  // of a thread: 16 bytes of a 16-bit type
-
-static_assert(kRowLanes == kMeanLanes, "the mean's lanes are the tile's");
+inline constexpr int kChannels = 8;  // of a unit: 16 bytes of a 16-bit type
+inline constexpr int kThreadsPerRow = 4;
+inline constexpr int kRowsAtOnce = 32 / kThreadsPerRow;  // rows of a warp, one a thread
 
 template <int kD>
 struct TileShape {
-  static constexpr int kLanes = kD <= 64 ? 8 : (kD <= 128 ? 16 : 32);  // lanes past kD / 8 idle
-  static constexpr int kThreads = kRowLanes * kLanes;
-  static constexpr int kMinBlocks = kThreads <= 128 ? 4 : (kThreads <= 256 ? 2 : 1);
+  static constexpr int kRows = kD <= 64 ? 2 : 1;                       // of Q or K a thread has
+  static constexpr int kRowUnits = kD / (kChannels * kThreadsPerRow);  // of each of them
+  static constexpr int kThreads = kTileRows * kThreadsPerRow / kRows;
+  static constexpr int kWarps = kThreads / 32;
+  static constexpr int kMinBlocks = kD <= 64 ? 4 : (kD <= 128 ? 2 : 1);  // 64 or 128 registers
 };
 
-// An order is a first row of the thread's own and fixed distances from it, so that addresses cost
-// no registers.
+/// Units of Q or K. Where the head dim is a power of two, a thread has pairs of neighbours, 2 l,
+/// 2 l + 1 and every eighth on: it stores 16 codes at a time. Else units l, l + 4, ..
 template <int kD>
-struct WarpOrder {
-  static constexpr int kStep = 32 / TileShape<kD>::kLanes;  // rows a warp holds at one index
-  static constexpr int kWarpRows = kRowsPerThread * kStep;
-  int base;
-  static __device__ constexpr int delta(int i) { return i * kStep; }
-};
+struct RowPlace {
+  using Shape = TileShape<kD>;
+  static constexpr bool kPairs = (kD & (kD - 1)) == 0;
+  static constexpr int kUnits = Shape::kRows * Shape::kRowUnits;
+  static constexpr bool kCovers = true;  // every unit of every thread is in the tile
+  int thread;
+  int l, first;  // place in the row; the first of this thread's rows in the tile
 
-struct MeanOrder {
-  int base;
-  static __device__ constexpr int delta(int i) { return i * kRowLanes; }
-};
-
-struct KeyOrder {
-  int base;
-  static __device__ constexpr int delta(int i) {
-    return static_cast<int>(key_at_position(4 * kRowLanes * (i / 4) + i % 4));
-  }
-};
-
-template <int kD>
-struct Place {
-  int thread, row_lane, lane, warp, channel;
-  bool active;
-
-  __device__ explicit Place(int thread_ = static_cast<int>(threadIdx.x))
+  __device__ explicit RowPlace(int thread_ = static_cast<int>(threadIdx.x))
       : thread(thread_),
-        row_lane(thread_ / TileShape<kD>::kLanes),
-        lane(thread_ % TileShape<kD>::kLanes),
-        warp(thread_ / 32),
-        channel(lane * kChannels),
-        active(channel < kD) {}
+        l(thread % kThreadsPerRow),
+        first(thread / 32 * kWarpRows + thread % 32 / kThreadsPerRow) {}
 
-  __device__ WarpOrder<kD> rows() const {
-    using Order = WarpOrder<kD>;
-    return {warp * Order::kWarpRows + thread % 32 / TileShape<kD>::kLanes};
+  __device__ int row(int i) const { return first + i * kRowsAtOnce; }
+  __device__ int channel(int k) const { return first_channel() + channel_step(k); }
+
+  __device__ int first_row() const { return first; }
+  __device__ int first_channel() const { return l * kChannels * (kPairs ? 2 : 1); }
+  /// Unit i's distance from the first one.
+  static __device__ constexpr int row_step(int i) { return i / Shape::kRowUnits * kRowsAtOnce; }
+  static __device__ constexpr int channel_step(int i) {
+    const int k = i % Shape::kRowUnits;
+    return (kPairs ? k % 2 + k / 2 * 2 * kThreadsPerRow : k * kThreadsPerRow) * kChannels;
   }
-  __device__ MeanOrder mean_rows() const { return {row_lane}; }
-  __device__ KeyOrder keys() const { return {static_cast<int>(key_at_position(4 * row_lane))}; }
+
+  /// Which units a thread copies: with pairs, a warp takes whole rows one after another, since
+  /// memory likes long lines; else each its own. Copies of a warp lie side by side.
+  struct Copy {
+    static constexpr bool kOwn = !kPairs;
+    static constexpr int kLanes = kPairs ? kD / kChannels : kThreadsPerRow;
+    static constexpr int kRowsApart = 32 / kLanes;
+    int thread;
+    __device__ explicit Copy(int thread_) : thread(thread_) {}
+    __device__ int first_row() const { return thread / 32 * kWarpRows + thread % 32 / kLanes; }
+    __device__ int first_channel() const { return thread % kLanes * kChannels; }
+    static __device__ constexpr int row_step(int i) {
+      return kPairs ? i * kRowsApart : RowPlace::row_step(i);
+    }
+    static __device__ constexpr int channel_step(int i) {
+      return kPairs ? 0 : RowPlace::channel_step(i);
+    }
+  };
+
+  /// Slot of this thread's first unit, and the distance of the others.
+  __device__ int first_slot() const {
+    if constexpr (!kPairs) return thread;
+    const int row = thread % 32 / kThreadsPerRow;
+    return row / Copy::kRowsApart * Shape::kThreads + thread / 32 * 32 +
+           row % Copy::kRowsApart * Copy::kLanes + 2 * l;
+  }
+  static __device__ constexpr int slot_step(int i) {
+    if constexpr (!kPairs) return i * Shape::kThreads;
+    return row_step(i) / Copy::kRowsApart * Shape::kThreads + channel_step(i) / kChannels;
+  }
+
+ private:
+  static constexpr int kWarpRows = kRowsAtOnce * Shape::kRows;
 };
 
-// Positions 4 u and up, u < 8, lie in one group of 32: distances do not depend on the thread.
+inline constexpr int kPatchKeys = 4;
+
+template <int kD>
+struct KeyCopy;
+
+/// Patches of V. A warp takes kAcross units of 32 / kAcross patches of keys: whole words of
+/// neighbouring banks in V^T.
+template <int kD>
+struct KeyPatches {
+  using Shape = TileShape<kD>;
+  static constexpr int kRowUnits = kD / kChannels;
+  static constexpr int kAcross = kRowUnits % 8 == 0 ? 8 : 4;
+  static constexpr int kDown = kTileRows / kPatchKeys;
+  static constexpr int kCount = (kDown * kRowUnits + Shape::kThreads - 1) / Shape::kThreads;
+  static constexpr int kUnits = kCount * kPatchKeys;
+  static constexpr bool kCovers = kDown * kRowUnits % Shape::kThreads == 0;
+  static_assert(kCount == 1 || Shape::kThreads % (kAcross * kDown) == 0);
+  int thread;
+  int u;      // word of V^T: keys 4 u + {0..3} in key order
+  int first;  // channel of the first patch
+
+  __device__ explicit KeyPatches(int thread_ = static_cast<int>(threadIdx.x))
+      : thread(thread_),
+        u(thread / kAcross % kDown),
+        first((thread / (kAcross * kDown) * kAcross + thread % kAcross) * kChannels) {}
+
+  __device__ int channel(int p) const { return first + p * (Shape::kThreads / kDown * kChannels); }
+  __device__ bool active(int p) const { return kCovers || channel(p) < kD; }
+  __device__ int row(int i) const { return first_row() + row_step(i); }
+
+  __device__ int first_row() const { return static_cast<int>(key_at_position(kPatchKeys * u)); }
+  __device__ int first_channel() const { return first; }
+  static __device__ constexpr int row_step(int i) {
+    return static_cast<int>(key_at_position(i % kPatchKeys));
+  }
+  static __device__ constexpr int channel_step(int i) {
+    return i / kPatchKeys * (Shape::kThreads / kDown * kChannels);
+  }
+
+  using Copy = KeyCopy<kD>;
+  __device__ int first_slot() const { return thread; }
+  static __device__ constexpr int slot_step(int i) { return i * Shape::kThreads; }
+};
+
+/// Each thread copies its own units.
+template <int kD>
+struct KeyCopy : KeyPatches<kD> {
+  static constexpr bool kOwn = true;
+  __device__ explicit KeyCopy(int thread) : KeyPatches<kD>(thread) {}
+};
+
 static_assert(
     [] {
-      for (int u = 0; u < kRowLanes; ++u) {
-        for (int i = 0; i < kRowsPerThread; ++i) {
-          const auto key = key_at_position(4 * (u + kRowLanes * (i / 4)) + i % 4);
-          if (key != key_at_position(4 * u) + KeyOrder::delta(i)) return false;
+      for (int position = 0; position < kTileRows; ++position) {
+        const int first = position / kPatchKeys * kPatchKeys;
+        if (key_at_position(position) !=
+            key_at_position(first) + key_at_position(position % kPatchKeys)) {
+          return false;
         }
       }
       return true;
     }(),
-    "a thread's keys must be at fixed distances");
+    "a patch's keys must be at fixed distances");
 
-struct Tile {
-  float x[kRowsPerThread][kChannels];
+/// One tile: 128 rows of one (batch, head).
+struct RowBlock {
+  int b, h, first;
+  int valid;  // rows of the tile that count: none where <= 0, all from 128 on
+  int head;   // b * heads + h
+
+  __device__ void next_head() { ++h, ++head; }
 };
 
-/// Valid rows of a batch entry.
-__device__ inline int valid_rows(const OperandArgs& operand, const KeyLengths& lengths, int b,
-                                 bool is_query) {
-  if (is_query) return operand.rows;
+__device__ inline int valid_keys(const OperandArgs& operand, const KeyLengths& lengths, int b) {
   if (lengths.device != nullptr) return min(max(lengths.device[b], 0), operand.rows);
   return lengths.use_value ? lengths.value[b] : operand.rows;
+}
+
+/// The first tile of thread block `block` of an operand, all its rows valid.
+__device__ inline RowBlock row_block(const OperandArgs& operand, int block) {
+  RowBlock rows;
+  const int rest = operand.by_runs.quotient(block);
+  rows.h = operand.by_runs.remainder(block, rest) * operand.run;
+  rows.b = operand.by_row_tiles.quotient(rest);
+  rows.first = operand.by_row_tiles.remainder(rest, rows.b) * kTileRows;
+  rows.valid = operand.rows - rows.first;
+  rows.head = rows.b * operand.heads + rows.h;
+  return rows;
+}
+
+/// As row_block, for K and V.
+__device__ inline RowBlock key_block(const OperandArgs& operand, const KeyLengths& lengths,
+                                     int block) {
+  RowBlock rows = row_block(operand, block);
+  rows.valid = valid_keys(operand, lengths, rows.b) - rows.first;
+  return rows;
 }
 
 }  // namespace octavo::sm90

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `scale`: scale and descale from amax (core/quant_block.h), with correctly rounded
-// divisions.
+// divisions, and where descales are stored.
 #pragma once
 
+#include "sm90/ptx/opaque.cuh"
 #include "sm90/quantize/row_tile.cuh"
 
 namespace octavo::sm90 {
@@ -11,6 +12,48 @@ __device__ inline ScalePair scale_on_device(float amax, bool e5m2) {
   const float a = fmaxf(amax, kMinAmax);
   const float top = e5m2 ? kE5m2Max : kE4m3Max;
   return {__fdiv_rn(top, a), __fdiv_rn(a, top)};
+}
+
+/// Descale of row `row` of the tile where each has its own.
+__device__ inline float* token_descale(const OperandArgs& operand, const RowBlock& rows, int row) {
+  return operand.descale + std::int64_t{rows.head} * operand.padded_rows + rows.first + row;
+}
+
+/// Descale of the block of `block_rows` rows that begins at row `row` of the sequence. Blocks count
+/// the rows that exist, not the padded ones.
+__device__ inline float* block_descale(const OperandArgs& operand, const RowBlock& rows, int row,
+                                       int block_rows) {
+  const int blocks = (operand.rows + block_rows - 1) / block_rows;
+  return operand.descale + std::int64_t{rows.head} * blocks + row / block_rows;
+}
+
+/// Scale of a head or the tensor, whose amax is known; one thread of its first tile stores the
+/// descale.
+__device__ inline float coarse_scale(const OperandArgs& operand, const RowBlock& rows) {
+  const bool by_head = operand.granularity == Granularity::head;
+  const std::int64_t entry = by_head ? rows.head : 0;
+  const ScalePair pair = scale_on_device(operand.amax[entry], operand.e5m2);
+  if (threadIdx.x == 0 && ptx::opaque(rows.first) == 0 && rows.head == entry) {
+    operand.descale[entry] = pair.descale;
+  }
+  return pair.scale;
+}
+
+/// Adds to the amax of the tile's head or the tensor.
+__device__ inline void add_coarse_amax(const OperandArgs& operand, const RowBlock& rows,
+                                       float most) {
+  float* out = operand.amax + (operand.granularity == Granularity::head ? rows.head : 0);
+  atomicMax(reinterpret_cast<int*>(out), __float_as_int(most));  // orders as floats: most >= 0
+}
+
+__device__ inline bool is_coarse(const OperandArgs& operand) {
+  return operand.granularity == Granularity::head || operand.granularity == Granularity::tensor;
+}
+
+template <int kCount>
+__device__ void same_scale(float value, float (&scale)[kCount]) {
+#pragma unroll
+  for (float& s : scale) s = value;
 }
 
 }  // namespace octavo::sm90

@@ -1,36 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `smooth`: the tree of K's mean (key_mean_kernel.cuh) and q . mean.
+// Stage `smooth`, second half: K - mean, and q . mean, which LSE gets back.
 #pragma once
 
 #include "sm90/quantize/rotate.cuh"
 
 namespace octavo::sm90 {
 
-/// Sum of lanes i, i + kDistance, i + 2 kDistance, .. of one channel, as the pairwise additions at
-/// distances 8, 4, 2, 1 give it (core/key_mean.h); kDistance 1 is the whole sum.
-template <int kD, int kDistance = 1>
-__device__ float lane_tree(const float (*lanes)[kD], int channel, int i = 0) {
-  if constexpr (kDistance == kRowLanes) {
-    return lanes[i][channel];
-  } else {
-    return __fadd_rn(lane_tree<kD, 2 * kDistance>(lanes, channel, i),
-                     lane_tree<kD, 2 * kDistance>(lanes, channel, i + kDistance));
+template <int kD>
+__device__ void subtract_mean(const RowPlace<kD>& at, const ChannelConstants<kD>& mean,
+                              Rows<kD>& rows) {
+#pragma unroll
+  for (int k = 0; k < Rows<kD>::kUnits; ++k) {
+    float m[kChannels];
+    load8(mean.of(at) + mean.at(RowPlace<kD>::channel_step(k)), m);
+#pragma unroll
+    for (int i = 0; i < Rows<kD>::kCount; ++i) {
+#pragma unroll
+      for (int j = 0; j < kChannels; ++j) rows.x[i][k][j] = __fsub_rn(rows.x[i][k][j], m[j]);
+    }
   }
 }
 
-/// x . mean of one row from the pairs of its four threads, by fused multiply-adds in order of
-/// channels, then (0 + 1) + (2 + 3); each of the four gets the sum (core/key_mean.h).
+/// x . mean of each row: fused multiply-adds in each thread's order of channels, then
+/// (0 + 1) + (2 + 3); each of a row's four threads gets the sum (core/key_mean.h).
 template <int kD>
-__device__ float dot_mean(const Pairs<kD>& y, const PairConstants* constants, int l) {
-  float sum = 0;
+__device__ void dot_mean(const RowPlace<kD>& at, const ChannelConstants<kD>& mean,
+                         const Rows<kD>& rows, float (&sum)[Rows<kD>::kCount]) {
 #pragma unroll
-  for (int i = 0; i < Pairs<kD>::kCount; ++i) {
-    const PairConstants& c = constants[i * kThreadsPerRow + l];
-    sum = fmaf(y.x[i][0], c.mean[0], sum);
-    sum = fmaf(y.x[i][1], c.mean[1], sum);
+  for (float& x : sum) x = 0;
+#pragma unroll
+  for (int k = 0; k < Rows<kD>::kUnits; ++k) {
+    float m[kChannels];
+    load8(mean.of(at) + mean.at(RowPlace<kD>::channel_step(k)), m);
+#pragma unroll
+    for (int i = 0; i < Rows<kD>::kCount; ++i) {
+#pragma unroll
+      for (int j = 0; j < kChannels; ++j) sum[i] = fmaf(rows.x[i][k][j], m[j], sum[i]);
+    }
   }
-  sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
-  return __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
+#pragma unroll
+  for (float& x : sum) {
+    x = __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    x = __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, 2));
+  }
 }
 
 }  // namespace octavo::sm90

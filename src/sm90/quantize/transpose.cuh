@@ -3,11 +3,10 @@
 //
 // A thread writes four codes of one channel (its keys are neighbours in the key order) as one word,
 // and reads back 16 bytes of a channel's row. Units of 16 bytes are exchanged by an XOR with
-// channel / 8, so that the lanes of a row, 8 channels apart, do not meet in one bank.
+// channel / 8, so that the threads of a key, 8 channels apart, do not meet in one bank.
 #pragma once
 
-#include "sm90/ptx/opaque.cuh"
-#include "sm90/quantize/cast.cuh"
+#include "sm90/quantize/row_tile.cuh"
 
 namespace octavo::sm90 {
 
@@ -28,15 +27,19 @@ __device__ void put_word(TransposeStorage<kD>& storage, int channel, int u, std:
 
 /// All of the tile to out[channel * pitch + position]. Call after a __syncthreads.
 template <int kD>
-__device__ void store_transposed(const TransposeStorage<kD>& storage, std::uint8_t* out,
-                                 std::int64_t pitch) {
-  constexpr int kUnits = kTileRows / 16;
-  const int thread = ptx::opaque(static_cast<int>(threadIdx.x));
-  for (int i = thread; i < kD * kUnits; i += TileShape<kD>::kThreads) {
-    const int channel = i / kUnits, unit = i % kUnits;
+__device__ void store_transposed(const TransposeStorage<kD>& storage, int thread, std::uint8_t* out,
+                                 int pitch) {
+  constexpr int kUnits = kTileRows / 16, kThreads = TileShape<kD>::kThreads;
+  static_assert(kThreads % kUnits == 0 && kD * kUnits % kThreads % kUnits == 0);
+  const int unit = thread % kUnits;
+  out += unit * 16;
+#pragma unroll
+  for (int i = 0; i < kD * kUnits; i += kThreads) {
+    const int channel = (thread + i) / kUnits;
+    if (kD * kUnits % kThreads != 0 && channel >= kD) break;
     const uint4 codes =
         *reinterpret_cast<const uint4*>(&storage.word[channel][swizzled_word(channel, 4 * unit)]);
-    *reinterpret_cast<uint4*>(out + channel * pitch + unit * 16) = codes;
+    *reinterpret_cast<uint4*>(out + std::int64_t{channel} * pitch) = codes;
   }
 }
 

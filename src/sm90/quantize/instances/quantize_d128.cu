@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sm90/quantize/instantiate.cuh"
 
-template octavo::sm90::QuantizeKernels octavo::sm90::quantize_kernels<128>(std::size_t, bool);
+namespace octavo::sm90 {
+
+template QuantizeKernels quantize_kernels<128>(std::size_t, const RopeArgs&);
+
+}  // namespace octavo::sm90
