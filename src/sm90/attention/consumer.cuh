@@ -4,6 +4,8 @@
 // instead of pushing them under E4M3's smallest value.
 #pragma once
 
+#include <type_traits>
+
 #include "sm90/attention/epilogue.cuh"
 #include "sm90/tile/pipeline.cuh"
 
@@ -28,6 +30,9 @@ class Consumer {
   }
 
  private:
+  using KvRing = std::conditional_t<Traits::Scores::kGeneral, CountedRingState<Traits::kStages>,
+                                    RingState<Traits::kStages>>;
+
   /// Asked for again where it is needed: during the walk registers are for scores and output.
   __device__ WorkItem current_item() const { return args_.schedule.at(shared_.item[q_.stage()]); }
   __device__ int first_row(const WorkItem& item) const {
@@ -47,7 +52,7 @@ class Consumer {
     if (block.first < block.last) wait_for(kv_);
     for (int n = block.last - 1; n >= block.first; --n) {
       const WalkNote walk = shared_.walk[warp_];
-      RingState<Traits::kStages> next = kv_;
+      KvRing next = kv_;
       next.advance();
       // Waits for the tile after this one while this one's last product is under way.
       const auto look_ahead = [&] {
@@ -70,12 +75,30 @@ class Consumer {
   __device__ void step(Output<Traits>& out, SoftmaxState& state, int n, bool full,
                        Meanwhile meanwhile) {
     const int stage = kv_.stage();
+    const TileNote note = shared_.tile[stage];
+    float factor[2];
+    load_factors(factor, shared_.rows[warpgroup_], args_, note.k_descale);
     float s[kScores];
     qk<Traits>(s, ptx::operand_word(shared_.q[q_.stage()][warpgroup_]),
                ptx::operand_word(shared_.k[stage]));
+    if constexpr (Traits::Scores::kGeneral) {
+      transform(s, factor, shared_.rows[warpgroup_], args_, note.k_descale,
+                shared_.k_descale[stage]);
+    }
+    if (!full) hide(s, shared_.rows[warpgroup_], n);
     Promotion promotion;
+    update_max(s, factor, state, promotion.alpha);
+    exponentiate<(Traits::kHeadDim > 64)>(s, factor, state);
+    if constexpr (Traits::Scores::kFoldsV) {
+      fold(s, promotion, out, shared_.v_descale[stage]);
+    } else {
+      out.unit[0] = out.unit[1] = note.unit;
+      set_unit(promotion, 0, {note.keep, note.add});
+      set_unit(promotion, 1, {note.keep, note.add});
+    }
     std::uint32_t p[kPWords];
-    weigh(s, p, promotion, out, state, n, full);
+    requantise_p(s, p);
+    ptx::pin(p);
     pv(out, p, ptx::operand_word(shared_.v[stage]), promotion, meanwhile);
   }
 
@@ -93,29 +116,6 @@ class Consumer {
     __syncwarp();
   }
 
-  /// From scores to P8 and the factors that its product with V needs.
-  __device__ void weigh(float (&s)[kScores], std::uint32_t (&p)[kPWords], Promotion& promotion,
-                        Output<Traits>& out, SoftmaxState& state, int n, bool full) {
-    const int stage = kv_.stage();
-    float factor[2];
-    scale_scores<Traits>(s, factor, shared_.rows[warpgroup_], args_, shared_.k_descale[stage]);
-    if (!full) hide(s, shared_.rows[warpgroup_], n);
-    update_max(s, factor, state, promotion.alpha);
-    if constexpr (!Traits::Scores::kFoldsV) set_units(promotion, out, shared_.v_descale[stage][0]);
-    exponentiate(s, factor, state);
-    if constexpr (Traits::Scores::kFoldsV) fold(s, promotion, out, shared_.v_descale[stage]);
-    requantise_p(s, p);
-    ptx::pin(p);
-  }
-
-  /// One descale of V for the tile.
-  __device__ static void set_units(Promotion& promotion, Output<Traits>& out, float descale) {
-    const UnitChange change = change_unit(out.unit[0], descale);
-    out.unit[1] = out.unit[0];
-    set_unit(promotion, 0, change);
-    set_unit(promotion, 1, change);
-  }
-
   /// Folds descales of V per key into p. The product's row sums are then of folded weights, so the
   /// true ones are summed here.
   __device__ static void fold(float (&p)[kScores], Promotion& promotion, Output<Traits>& out,
@@ -126,7 +126,7 @@ class Consumer {
     set_unit(promotion, 1, change_unit(out.unit[1], fold_row<1>(p, v_descale)));
   }
 
-  __device__ void wait_for(const RingState<Traits::kStages>& tile) {
+  __device__ void wait_for(const KvRing& tile) {
     ptx::mbarrier_wait(&shared_.kv_full[tile.stage()], tile.phase());
   }
 
@@ -139,8 +139,8 @@ class Consumer {
   const AttentionArgs& args_;
   Shared<Traits>& shared_;
   const int warp_, warpgroup_;
-  RingState<Traits::kQStages> q_;
-  RingState<Traits::kStages> kv_;
+  CountedRingState<Traits::kQStages> q_;
+  KvRing kv_;
 };
 
 }  // namespace octavo::sm90

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "sm90/attention/args.h"
+#include "sm90/attention/pv.cuh"
 #include "sm90/attention/shared.h"
 #include "sm90/attention/visible.cuh"
 #include "sm90/ptx/tma.cuh"
@@ -34,6 +35,7 @@ class Producer {
     ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
     if (lane_ == 0) load_q(index, item, m);
     q_.advance();
+    unit_ = 0;
     const TileRange tiles = tiles_of(mask, m, Traits::kBlockM);
     for (int n = tiles.last - 1; n >= tiles.first; --n) load_kv(item, n);
   }
@@ -53,10 +55,15 @@ class Producer {
   __device__ void load_kv(const WorkItem& item, int n) {
     const int head = item.head / args_.group, key = n * kBlockN, stage = kv_.stage();
     ptx::mbarrier_wait(&shared_.kv_empty[stage], kv_.empty_phase());
-    load_descales(args_.k_descale, args_.k_per_key, shared_.k_descale[stage], item.batch, head,
-                  key);
-    load_descales(args_.v_descale, args_.v_per_key, shared_.v_descale[stage], item.batch, head,
-                  key);
+    if constexpr (Traits::Scores::kGeneral) {
+      if (args_.k_per_key) {
+        load_descales(args_.k_descale, shared_.k_descale[stage], item.batch, head, key);
+      }
+    }
+    if constexpr (Traits::Scores::kFoldsV) {
+      load_descales(args_.v_descale, shared_.v_descale[stage], item.batch, head, key);
+    }
+    if (lane_ == 0) shared_.tile[stage] = note_of_tile(item.batch, head, key);
     __syncwarp();
     if (lane_ == 0) {
       std::uint64_t* full = &shared_.kv_full[stage];
@@ -70,21 +77,25 @@ class Producer {
     kv_.advance();
   }
 
-  /// One descale of the tile, or one a key.
-  __device__ void load_descales(const DescaleMap& map, bool per_key, float* to, int batch, int head,
-                                int key) {
-    if constexpr (Traits::Scores::kGeneral) {
-      if (per_key) {
-        const float* from = map.data + batch * map.stride_b + head * map.stride_h;
-        const int stride = static_cast<int>(map.stride_block);
+  /// One descale a key.
+  __device__ void load_descales(const DescaleMap& map, float* to, int batch, int head, int key) {
+    const float* from = map.data + batch * map.stride_b + head * map.stride_h;
+    const int stride = static_cast<int>(map.stride_block);
 #pragma unroll 1
-        for (int i = lane_; i < kBlockN; i += 32) {
-          to[i] = key + i < args_.sk ? from[std::int64_t{key + i} * stride] : 0.0f;
-        }
-        return;
-      }
+    for (int i = lane_; i < kBlockN; i += 32) {
+      to[i] = key + i < args_.sk ? from[std::int64_t{key + i} * stride] : 0.0f;
     }
-    if (lane_ == 0) to[0] = map.at(batch, head, key);
+  }
+
+  __device__ TileNote note_of_tile(int batch, int head, int key) {
+    TileNote note{1.0f, 1.0f, 1.0f, 1.0f};
+    if (!args_.k_per_key) note.k_descale = args_.k_descale.at(batch, head, key);
+    if constexpr (Traits::Scores::kFoldsV) return note;  // rows have units of their own
+    const UnitChange change = change_unit(unit_, args_.v_descale.at(batch, head, key));
+    note.keep = change.keep;
+    note.add = change.add;
+    note.unit = unit_;
+    return note;
   }
 
   /// Tells the consumers that there is no more, and waits until nobody needs the barriers.
@@ -101,6 +112,7 @@ class Producer {
   const int lane_;
   RingState<Traits::kQStages> q_;
   RingState<Traits::kStages> kv_;
+  float unit_ = 0;  // of O; 0 before the first tile
 };
 
 }  // namespace octavo::sm90

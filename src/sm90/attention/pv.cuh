@@ -38,8 +38,7 @@ struct UnitChange {
   float add = 1.0f;   // of the product
 };
 
-/// From `unit` to that of this tile. A unit 2^80 times smaller, which an all-zero tile of V has,
-/// would overflow O: there the product is brought to O's unit instead.
+/// From `unit` to that of this tile, unless it is 2^80 times smaller (shared.h, TileNote).
 __device__ inline UnitChange change_unit(float& unit, float descale) {
   constexpr float kFar = 0x1p80f;
   if (unit > descale * kFar) return {1.0f, __fdividef(descale, unit)};
@@ -116,7 +115,8 @@ __device__ inline void finish_chunks(Output<Traits>& out, float (&acc)[kCount],
   ptx::wgmma_wait<kOverlap ? 1 : 0>();
   ptx::pin(acc);
   promote<Traits, kChunk>(out, acc, step);
-  if constexpr (Traits::kHeadDimV == 256) ptx::order_point(step.keep[0] < 0);  // never
+  if constexpr (Traits::kHeadDimV == 256 && (!kLast || Traits::Scores::kFoldsV))
+    ptx::order_point(step.keep[0] < 0);  // never
   if constexpr (!kOverlap && !kLast) start_chunk<Traits, kNext>(next, p, v);
   if constexpr (!kLast) finish_chunks<Traits, kNext>(out, next, p, v, step, meanwhile);
 }

@@ -48,39 +48,36 @@ __device__ inline float tanh_of(float x) {
   return __fmaf_rn(-2.0f, __fdividef(1.0f, 1.0f + e), 1.0f);
 }
 
-/// S in a form that one factor a row turns into base-2 scores.
-template <typename Traits>
-__device__ inline void scale_scores(float (&s)[kScores], float (&factor)[2], const RowNote* rows,
-                                    const AttentionArgs& args, const float* k_descale) {
+/// The factors that turn S into base-2 scores, where there is no softcap.
+__device__ inline void load_factors(float (&factor)[2], const RowNote* rows,
+                                    const AttentionArgs& args, float k_descale) {
   const RowNote* own = rows + own_row(ptx::opaque(static_cast<int>(threadIdx.x)));
-  const float q_descale[2] = {own[0].q_descale, own[8].q_descale};
-  float descale_k = k_descale[0];
-  if constexpr (Traits::Scores::kGeneral) {
-    if (args.k_per_key) {
-      descale_k = 1.0f;
-      const float* mine = k_descale + fragment_first_column(static_cast<int>(threadIdx.x));
+  factor[0] = clamp_to_normal(own[0].q_descale * k_descale * args.sm_scale_log2);
+  factor[1] = clamp_to_normal(own[8].q_descale * k_descale * args.sm_scale_log2);
+}
+
+/// Descales per key, and softcap.
+__device__ inline void transform(float (&s)[kScores], float (&factor)[2], const RowNote* rows,
+                                 const AttentionArgs& args, float k_descale,
+                                 const float* k_descales) {
+  if (args.k_per_key) {
+    const float* mine = k_descales + fragment_first_column(static_cast<int>(threadIdx.x));
 #pragma unroll
-      for (int r = 0; r < kScores; ++r) s[r] *= mine[fragment_column(r)];
-    }
-    if (args.softcap_scale > 0) {
-      float c[2];
-      const float shift[2] = {own[0].shift * args.softcap_scale, own[8].shift * args.softcap_scale};
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        c[half] = clamp_to_normal(q_descale[half] * descale_k * args.softcap_scale);
-      }
-#pragma unroll
-      for (int r = 0; r < kScores; ++r) {
-        const int half = fragment_half(r);
-        s[r] = args.softcap_log2 * tanh_of(__fmaf_rn(s[r], c[half], shift[half]));
-      }
-      factor[0] = factor[1] = 1.0f;
-      return;
-    }
+    for (int r = 0; r < kScores; ++r) s[r] *= mine[fragment_column(r)];
   }
+  if (!(args.softcap_scale > 0)) return;
+  const RowNote* own = rows + own_row(ptx::opaque(static_cast<int>(threadIdx.x)));
+  const float shift[2] = {own[0].shift * args.softcap_scale, own[8].shift * args.softcap_scale};
+  float c[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    factor[half] = clamp_to_normal(q_descale[half] * descale_k * args.sm_scale_log2);
+    c[half] = clamp_to_normal(own[8 * half].q_descale * k_descale * args.softcap_scale);
+    factor[half] = 1.0f;
+  }
+#pragma unroll
+  for (int r = 0; r < kScores; ++r) {
+    const int half = fragment_half(r);
+    s[r] = args.softcap_log2 * tanh_of(__fmaf_rn(s[r], c[half], shift[half]));
   }
 }
 

@@ -23,6 +23,15 @@ struct WalkNote {
   int first, last, first_full, last_full;
 };
 
+/// What the producer says of a key tile. O is kept in units of descale_v: the tile's own, unless
+/// that is 2^80 times smaller than the one before, as of an all-zero tile, which would overflow O.
+struct alignas(16) TileNote {
+  float k_descale;  // 1 where K has one a key
+  float keep;       // unit of the tile before / unit of this one
+  float add;        // descale_v / unit: 1, or next to nothing
+  float unit;
+};
+
 template <typename Traits>
 struct alignas(1024) Shared {
   // The 128-byte swizzle repeats every 1024 bytes: each array below is a multiple of that.
@@ -30,7 +39,8 @@ struct alignas(1024) Shared {
   std::uint8_t k[Traits::kStages][Traits::kPieces][kBlockN * 128];
   std::uint8_t v[Traits::kStages][(Traits::kHeadDimV + kOnesRows) * kBlockN];
 
-  float k_descale[Traits::kStages][Traits::kDescales];
+  TileNote tile[Traits::kStages];
+  float k_descale[Traits::kStages][Traits::kDescales];  // one a key, where it is so
   float v_descale[Traits::kStages][Traits::kDescales];
   int item[Traits::kQStages];  // of the schedule; kNoItem ends the work
   // Notes that consumers leave for themselves: registers are for scores and output.

@@ -3,7 +3,7 @@
 //
 //   m_new = max(m_old, factor * max S)   alpha = 2^(m_old - m_new)   p = 2^(S * factor - m_new + 8)
 //
-// p replaces S. Where a row has seen no key, m stays -inf, alpha is 1 and p is 0.
+// p replaces S. Where a row has seen no key, p is 0.
 #pragma once
 
 #include <cmath>
@@ -15,8 +15,11 @@
 
 namespace octavo::sm90 {
 
+/// The maximum of a row that has seen no key: finite, so that nothing below needs a special case.
+inline constexpr float kNoKeyYet = -0x1p126f;
+
 struct SoftmaxState {
-  float m[2] = {-INFINITY, -INFINITY};
+  float m[2] = {kNoKeyYet, kNoKeyYet};
 };
 
 /// Register of the i-th score of a thread's row `half`.
@@ -72,25 +75,23 @@ __device__ inline void update_max(const float (&s)[kScores], const float (&facto
     const float m_old = state.m[half];
     const float m_new = fmaxf(m_old, quad_max(largest[half]) * factor[half]);
     state.m[half] = m_new;
-    alpha[half] = m_new == -INFINITY ? 1.0f : ptx::exp2_approx(m_old - m_new);
+    alpha[half] = ptx::exp2_approx(m_old - m_new);
   }
 }
-
-/// What is added to S * factor.
-__device__ inline float offset_of(float m) { return kPExponentShift - (m == -INFINITY ? 0.0f : m); }
 
 /// p = 2^(S * factor + offset). A thread's 64 exponentials keep the special function unit busy for
 /// 512 clocks, in whose gaps the multiply-adds before and the casts behind them fit, if the
 /// compiler spreads them. It does not unless it must: so each group of scores depends on the one
 /// before the last, by an addition of 0 * p.
+template <bool kSpread>
 __device__ inline void exponentiate(float (&s)[kScores], const float (&factor)[2],
                                     const SoftmaxState& state) {
   constexpr int kGroup = 8;  // registers: 4 of each row
-  float offset[2] = {offset_of(state.m[0]), offset_of(state.m[1])};
+  float offset[2] = {kPExponentShift - state.m[0], kPExponentShift - state.m[1]};
 #pragma unroll
   for (int r = 0; r < kScores; ++r) {
     const int half = fragment_half(r);
-    if (r >= 2 * kGroup && (r % kGroup == 0 || r % kGroup == 2)) {
+    if (kSpread && r >= 2 * kGroup && (r % kGroup == 0 || r % kGroup == 2)) {
       offset[half] = __fmaf_rn(s[r - 2 * kGroup], 0.0f, offset[half]);
     }
     s[r] = ptx::exp2_approx(__fmaf_rn(s[r], factor[half], offset[half]));

@@ -42,7 +42,7 @@ struct Traits {
   static constexpr int kThreads = kConsumers * kWarpgroupThreads + kProducerThreads;
 
   // Registers for two products of P V at a time.
-  static constexpr bool kOverlapsPromotion = kConsumers == 2 && !Scores::kFoldsV && kHeadDimV < 256;
+  static constexpr bool kOverlapsPromotion = kConsumers == 2 && !Scores::kFoldsV;
 
   // Rows of Q and K lie in shared memory in pieces of 128 bytes, the width of a swizzle; channels
   // that the tensor lacks are zeros that the copy engine fills in.
