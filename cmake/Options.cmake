@@ -11,14 +11,13 @@ add_library(octavo_options INTERFACE)
 target_compile_features(octavo_options INTERFACE cxx_std_20)
 # No contraction: a * b + c stays two roundings unless the source says fma. The emulation's promise
 # (the same bits on every machine) rests on it.
-target_compile_options(octavo_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
-  -Wno-sign-conversion -ffp-contract=off)
+target_compile_options(octavo_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion;-ffp-contract=off>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 warns of overlaps in std::string's operator+ that cannot happen (GCC bug 105329).
-  target_compile_options(octavo_options INTERFACE -Wno-restrict)
+  target_compile_options(octavo_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 if(OCTAVO_WERROR)
-  target_compile_options(octavo_options INTERFACE -Werror)
+  target_compile_options(octavo_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(OCTAVO_SANITIZE)
   target_compile_options(octavo_options INTERFACE -fsanitize=${OCTAVO_SANITIZE}

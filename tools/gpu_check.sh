@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # One visit to a machine with a Hopper GPU: GPU tests, benchmarks, and compute-sanitizer when asked.
 #
-#   tools/gpu_check.sh OUT [STAGE..]     stages: info tests quantize verify sanitize   (default: all but sanitize)
+#   tools/gpu_check.sh OUT [STAGE..]     stages: info tests attention quantize verify sanitize
+#                                        (default: all but sanitize)
 #
 # Runs the binaries of build/cuda (BUILD=.. for another folder), which may have been built elsewhere:
 # shared libraries they need are looked for in $BUILD/lib too. Logs and JSON go into the folder OUT; each
@@ -10,7 +11,7 @@
 set -u
 out=${1:?usage: tools/gpu_check.sh OUT [STAGE..]}
 shift
-[ $# -gt 0 ] && stages=("$@") || stages=(info tests quantize verify)
+[ $# -gt 0 ] && stages=("$@") || stages=(info tests attention quantize verify)
 cd "$(dirname "$0")/.."
 build=${BUILD:-build/cuda}
 octavo=$build/cli/octavo
@@ -35,8 +36,18 @@ run_info() {
 
 run_tests() {
   for test in "$build"/tests/*_gpu_test; do
-    stage "$(basename "$test")" 300 "$test" --gtest_brief=1
+    stage "$(basename "$test")" "${TEST_LIMIT:-300}" "$test" --gtest_brief=1
   done
+}
+
+# The 36 points of the FlashAttention papers, and PyTorch's cuDNN attention in BF16 at the same ones.
+run_attention() {
+  nvidia-smi --query-gpu=clocks.sm,power.draw --format=csv,noheader -lms 200 >"$out/attention_clocks.csv" 2>/dev/null &
+  local sampler=$!
+  stage bench_attention 120 "$octavo" bench gpu --reps 20 --json "$out/attention.json"
+  stage bench_sdpa 120 python3 bench/sdpa_torch.py "$out/sdpa.json" --reps 20
+  kill $sampler 2>/dev/null
+  cat "$out/bench_attention.log" "$out/bench_sdpa.log"
 }
 
 # While it runs, the SM clock is sampled: rates mean little without it.
@@ -55,11 +66,13 @@ run_verify() {
     $octavo quantize examples/data/smollm2-135m.safetensors -o $out/emulate.safetensors --engine emulate
     cmp $out/sm90.safetensors $out/emulate.safetensors && echo 'quantize: the GPU file equals the CPU file'"
   rm -f "$out"/sm90.safetensors "$out"/emulate.safetensors
+  stage verify 120 "$octavo" verify --engine sm90 --against emulate "s1000 h2 causal" "sq300 sk1000 hq8 hkv2 d64" \
+    "s700 d256 recipe=strict_causal causal" "s700 h2 recipe=block+e5m2 softcap=30"
 }
 
 run_sanitize() {
   for test in "$build"/tests/*_gpu_test; do
-    for tool in memcheck racecheck; do
+    for tool in memcheck synccheck racecheck; do
       stage "${tool}_$(basename "$test")" 400 compute-sanitizer --tool "$tool" --error-exitcode 9 "$test" \
         --gtest_brief=1 --gtest_filter="*Smoke*"
     done

@@ -59,7 +59,11 @@ DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std:
 
 /// V that is FP8 already, [b, s, h, d] row-major in device memory with any strides (last 1), into
 /// the kernels' layout: `codes` of out must hold out.code_bytes(); its descales are not touched.
-void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStream stream);
+/// Keys past a batch entry's length (key_lengths or device_key_lengths as above; none: all) become
+/// code 0.
+void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStream stream,
+                        const std::vector<std::int64_t>& key_lengths = {},
+                        const std::int32_t* device_key_lengths = nullptr);
 
 /// The geometry that repack_v_on_device and the kernels expect of an operand: all but its pointers.
 DeviceOperand device_operand(const TensorView& x, Granularity granularity, bool is_query);

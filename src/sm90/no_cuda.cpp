@@ -31,7 +31,8 @@ DeviceQkv quantize_on_device(const QuantizeParams&, void*, std::size_t, CudaStre
   unsupported("quantize_on_device");
 }
 
-void repack_v_on_device(const TensorView&, const DeviceOperand&, CudaStream) {
+void repack_v_on_device(const TensorView&, const DeviceOperand&, CudaStream,
+                        const std::vector<std::int64_t>&, const std::int32_t*) {
   unsupported("repack_v_on_device");
 }
 

@@ -54,7 +54,10 @@ struct AttentionArgs {
 
   /// Valid keys of a batch entry.
   constexpr int keys(int b) const {
-    if (device_lengths != nullptr) return device_lengths[b];
+    if (device_lengths != nullptr) {
+      const int n = device_lengths[b];
+      return n < 0 ? 0 : n < sk ? n : sk;
+    }
     return has_lengths ? lengths[b] : sk;
   }
 };

@@ -146,14 +146,20 @@ Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& ker
   return schedule;
 }
 
+/// Key lengths where any entry has fewer than sk.
+std::vector<std::int64_t> shorter_lengths(const AttentionProblem& problem) {
+  const std::vector<std::int64_t>& all = problem.key_lengths;
+  const bool any =
+      std::any_of(all.begin(), all.end(), [&](std::int64_t n) { return n != problem.dims.sk; });
+  return any ? all : std::vector<std::int64_t>{};
+}
+
 void set_lengths(AttentionArgs& args, const AttentionProblem& problem,
                  const std::int32_t* device_lengths) {
-  const std::vector<std::int64_t>& lengths = problem.key_lengths;
   args.device_lengths = device_lengths;
   if (device_lengths != nullptr) return;
-  args.has_lengths = std::any_of(lengths.begin(), lengths.end(),
-                                 [&](std::int64_t n) { return n != problem.dims.sk; });
-  if (!args.has_lengths) return;
+  const std::vector<std::int64_t> lengths = shorter_lengths(problem);
+  args.has_lengths = !lengths.empty();
   if (lengths.size() > std::size_t{kMaxKeyLengths}) {
     throw Error(ErrorCode::unsupported, "attention_on_device: key_lengths.size is " +
                                             std::to_string(lengths.size()) + "; must be at most " +
@@ -246,9 +252,7 @@ QuantizeParams quantize_params(const AttentionProblem& problem) {
   params.v = part(problem.v);
   params.recipe = problem.recipe;
   params.rope = problem.rope;
-  if (params.k.shape[1] == problem.dims.sk && params.v.shape[1] == problem.dims.sk) {
-    params.key_lengths = problem.key_lengths;
-  }
+  if (!problem.k.quantised()) params.key_lengths = shorter_lengths(problem);
   return params;
 }
 
@@ -291,7 +295,7 @@ Operands prepare(const AttentionProblem& problem, std::byte* workspace, CudaStre
   x.kv_format = problem.k.quantised() ? problem.k.x.dtype : qkv.k.dtype;
   if (problem.v.quantised()) {
     work.v.codes = reinterpret_cast<std::uint8_t*>(workspace + work.quantised);
-    repack_v_on_device(problem.v.x, work.v, stream);
+    repack_v_on_device(problem.v.x, work.v, stream, shorter_lengths(problem), device_lengths);
     x.v = transposed_rows_of(work.v);
     x.v_descale = problem.v.descale;
   } else {
@@ -327,6 +331,9 @@ std::string why_unsupported_on_device(const AttentionProblem& problem) {
            "; must be 1: promotion costs the Hopper kernels nothing";
   }
   if (n.sq > kMostRows || n.sk > kMostRows) return "q.shape[1] and k.shape[1] must be at most 2^30";
+  if (problem.k.quantised() != problem.v.quantised()) {
+    return "one of k and v is FP8; must be both or neither";
+  }
   if (format_of(problem.k, problem.recipe) != format_of(problem.v, problem.recipe)) {
     return "k and v are FP8 of two formats; must be of one";
   }

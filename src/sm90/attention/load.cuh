@@ -77,13 +77,14 @@ class Producer {
     kv_.advance();
   }
 
-  /// One descale a key.
+  /// One descale a key; 0 past the last valid one, whatever stands there.
   __device__ void load_descales(const DescaleMap& map, float* to, int batch, int head, int key) {
+    const int keys = args_.keys(batch);
     const float* from = map.data + batch * map.stride_b + head * map.stride_h;
     const int stride = static_cast<int>(map.stride_block);
 #pragma unroll 1
     for (int i = lane_; i < kBlockN; i += 32) {
-      to[i] = key + i < args_.sk ? from[std::int64_t{key + i} * stride] : 0.0f;
+      to[i] = key + i < keys ? from[std::int64_t{key + i} * stride] : 0.0f;
     }
   }
 

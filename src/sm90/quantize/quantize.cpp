@@ -141,19 +141,17 @@ RopeArgs rope_args(const Rope& rope) {
   return args;
 }
 
-KeyLengths key_lengths(const QuantizeParams& params, const std::int32_t* device) {
+KeyLengths key_lengths(const std::vector<std::int64_t>& values, const std::int32_t* device) {
   KeyLengths lengths{};
   lengths.device = device;
-  lengths.use_value = device == nullptr && !params.key_lengths.empty();
+  lengths.use_value = device == nullptr && !values.empty();
   if (!lengths.use_value) return lengths;
-  if (params.key_lengths.size() > static_cast<std::size_t>(kMaxInlineLengths)) {
-    refuse("key_lengths.size is " + std::to_string(params.key_lengths.size()) +
-           "; must be at most " + std::to_string(kMaxInlineLengths) +
-           ", or given as device_key_lengths");
+  if (values.size() > static_cast<std::size_t>(kMaxInlineLengths)) {
+    refuse("key_lengths.size is " + std::to_string(values.size()) + "; must be at most " +
+           std::to_string(kMaxInlineLengths) + ", or given as device_key_lengths");
   }
-  for (std::size_t i = 0; i < params.key_lengths.size(); ++i) {
-    lengths.value[i] = static_cast<std::int32_t>(params.key_lengths[i]);
-  }
+  std::transform(values.begin(), values.end(), lengths.value,
+                 [](std::int64_t n) { return static_cast<std::int32_t>(n); });
   return lengths;
 }
 
@@ -173,7 +171,7 @@ QuantizeArgs make_args(const AttentionProblem& problem, const QuantizeParams& pa
   args.mean = work.mean;
   args.score_shift = work.qkv.score_shift;
   if (problem.rope) args.rope = rope_args(*problem.rope);
-  args.lengths = key_lengths(params, device_lengths);
+  args.lengths = key_lengths(params.key_lengths, device_lengths);
   return args;
 }
 
@@ -365,19 +363,23 @@ DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std:
   return work.qkv;
 }
 
-void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStream stream) {
+void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStream stream,
+                        const std::vector<std::int64_t>& key_lengths,
+                        const std::int32_t* device_key_lengths) {
   if (!is_fp8(v.dtype) || v.rank != 4 || v.stride[3] != 1 || v.device.kind != Device::Kind::cuda) {
     throw Error(
         ErrorCode::invalid_argument,
         "repack_v_on_device: v must be an FP8 [b, s, h, d] tensor in device memory whose last "
         "stride is 1");
   }
-  sm90::OperandArgs args = sm90::operand_args(v, out, nullptr);
-  sm90::set_run(args, static_cast<int>(out.b), 1);
-  if (args.blocks == 0) return;
+  sm90::QuantizeArgs args;
+  args.v = sm90::operand_args(v, out, nullptr);
+  sm90::set_run(args.v, static_cast<int>(out.b), 1);
+  if (args.v.blocks == 0) return;
+  args.lengths = sm90::key_lengths(key_lengths, device_key_lengths);
   const sm90::QuantizeKernels kernels = sm90::kernels_for(out.padded_d, 2);
   void* parameters[] = {&args};
-  sm90::check(cudaLaunchKernel(kernels.repack, dim3(static_cast<unsigned>(args.blocks)),
+  sm90::check(cudaLaunchKernel(kernels.repack, dim3(static_cast<unsigned>(args.v.blocks)),
                                dim3(static_cast<unsigned>(kernels.threads)), parameters, 0, stream),
               "repack kernel");
 }

@@ -6,12 +6,14 @@
 
 namespace octavo::sm90 {
 
-/// One thread block a tile; runs of one head.
+/// One thread block a tile; runs of one head. Keys past a batch entry's length become code 0,
+/// whatever bytes stand there: 0 * NaN must not reach an output.
 template <int kD>
 __global__ void __launch_bounds__(TileShape<kD>::kThreads)
-    repack_kernel(const __grid_constant__ OperandArgs v) {
+    repack_kernel(const __grid_constant__ QuantizeArgs args) {
   __shared__ TransposeStorage<kD> storage;
-  const RowBlock rows = row_block(v, static_cast<int>(blockIdx.x));
+  const OperandArgs& v = args.v;
+  const RowBlock rows = key_block(v, args.lengths, static_cast<int>(blockIdx.x));
   const KeyPatches<kD> at;
   const auto* base = static_cast<const std::uint8_t*>(v.x) + rows.b * v.stride_b +
                      rows.first * v.stride_s + rows.h * v.stride_h;

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Hopper forward pass against the emulation: the same codes, the same tensor-core sums, so all
+// that may differ is the last bits of exponentials (workload/bounds.h, emulation_bounds).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/half.h"
+#include "gpu/device_memory.h"
+#include "octavo/cuda.h"
+#include "octavo/error.h"
+#include "workload/generate.h"
+#include "workload/problem.h"
+#include "workload/random_problem.h"
+#include "workload/run.h"
+#include "workload/verify.h"
+
+namespace octavo::test {
+namespace {
+
+using workload::Problem;
+
+Problem parse(const std::string& line) { return workload::parse_problem(line); }
+
+/// The same problem with settings that the Hopper kernels have.
+Problem for_sm90(Problem p) {
+  p.softmax = SoftmaxPath::exact;
+  p.acc = Accumulator::hopper;
+  p.promote = 1;
+  return p;
+}
+
+/// Whether it ran: FP8 operands off 16-byte boundaries are refused, and only those.
+bool expect_agrees(const Problem& p) {
+  try {
+    const workload::Verdict v = workload::verify_problem(p, "sm90", "emulate");
+    EXPECT_TRUE(v.ok) << workload::format_problem(p) << ": " << v.why;
+    return true;
+  } catch (const Error& error) {
+    const bool boundaries = std::string(error.what()).find("16 bytes") != std::string::npos;
+    EXPECT_TRUE(is_fp8(p.in) && boundaries) << workload::format_problem(p) << ": " << error.what();
+    return false;
+  }
+}
+
+void expect_agree(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) EXPECT_TRUE(expect_agrees(parse(line))) << line;
+}
+
+/// Every kernel once: what the sanitizers run.
+TEST(AttentionGpu, SmokeOfEveryKernel) {
+  for (const char* dims : {"d64", "d96", "d128", "d192 dv128", "d192", "d256"}) {
+    for (const char* kind : {"recipe=block causal", "softcap=20", "recipe=strict_causal causal",
+                             "recipe=block+e5m2", "recipe=strict_causal+e5m2"}) {
+      expect_agrees(parse(std::string("sq70 sk200 hq2 hkv1 ") + dims + " " + kind));
+    }
+  }
+}
+
+TEST(AttentionGpu, Lengths) {
+  for (const int s : {1, 3, 63, 64, 65, 113, 127, 128, 129, 191, 192, 193, 799, 1023}) {
+    const std::string n = std::to_string(s);
+    expect_agree({"s" + n + " h2 recipe=block", "s" + n + " h2 d64 causal",
+                  "sq" + n + " sk300 d256 causal", "sq70 sk" + n + " d192 causal"});
+  }
+}
+
+TEST(AttentionGpu, MasksHeadsAndLayouts) {
+  expect_agree({"sq64 sk1000 causal",
+                "sq1 sk1000 causal",
+                "sq200 sk64 causal",
+                "sq8 sk4224 window=100,0",
+                "s500 window=64,64",
+                "s500 window=0,0",
+                "s500 window=all,30",
+                "s500 window=200,all",
+                "b3 s300 lens=300,130,0 causal",
+                "b2 sq100 sk600 lens=64,599 window=50,50",
+                "s300 hq8 hkv2 d64",
+                "s300 hq8 hkv1 causal",
+                "b2 s200 hq12 hkv3 d96",
+                "s300 h3 layout=bhsd",
+                "s300 h3 layout=packed causal",
+                "s300 d72 h2",
+                "s300 d40 h2 causal",
+                "s300 d80 h2",
+                "s300 d160",
+                "s300 d64 dv256",
+                "s300 d256 dv64",
+                "s300 d192 dv64",
+                "s300 out=f32",
+                "s300 out=f16 causal",
+                "s300 in=f16",
+                "s300 in=f32 d256",
+                "b65 s3 h2 d64",
+                "s300 scale=0.5",
+                "s300 softcap=5 causal"});
+}
+
+TEST(AttentionGpu, RecipesAndStoredOperands) {
+  for (const char* recipe : {"per_tensor", "per_head", "block", "default", "strict_causal",
+                             "block+e5m2", "default+e5m2"}) {
+    const std::string tail = std::string(" recipe=") + recipe;
+    expect_agree({"s400 h2 causal" + tail, "sq100 sk700 hq4 hkv2 d64" + tail, "s300 d256" + tail,
+                  "s400 h2 causal in=f8" + tail, "s300 hq4 hkv2 d64 in=f8" + tail});
+  }
+}
+
+TEST(AttentionGpu, Distributions) {
+  for (const char* dist : {"normal", "outlier", "channel", "sink", "wide", "uniform"}) {
+    const std::string tail = std::string(" dist=") + dist;
+    expect_agree({"s1000 h2" + tail, "s1000 h2 causal d64" + tail, "s700 d256" + tail});
+  }
+}
+
+TEST(AttentionGpu, ProblemFiles) {
+  for (const char* name : {"shapes", "masks", "recipes", "distributions"}) {
+    for (Problem p :
+         workload::read_problem_file(std::string(OCTAVO_PROBLEMS) + "/" + name + ".txt")) {
+      expect_agrees(for_sm90(p));
+    }
+  }
+}
+
+TEST(AttentionGpu, RandomProblems) {
+  int ran = 0;
+  for (std::uint64_t i = 0; ran < 300; ++i) {
+    ran += expect_agrees(for_sm90(workload::random_problem(20261129, i))) ? 1 : 0;
+    ASSERT_LT(i, 400u) << "too many were refused";
+  }
+}
+
+/// The error against double precision is the emulation's, within 3 % of itself.
+TEST(AttentionGpu, AccuracyIsTheEmulations) {
+  for (const char* dist : {"normal", "outlier", "channel", "sink", "wide"}) {
+    const Problem p = parse(std::string("s1500 h2 dist=") + dist);
+    const auto gpu = workload::verify_problem(p, "sm90", "reference");
+    const auto cpu = workload::verify_problem(p, "emulate", "reference");
+    EXPECT_NEAR(gpu.out.relative_l2 / cpu.out.relative_l2, 1.0, 0.03) << dist;
+  }
+}
+
+/// Uniform weights over values with a mean: an accumulator of 14 bits that is not emptied loses
+/// more the more keys there are. V in {0.5, 1, 1.5}, which E4M3 holds.
+TEST(AttentionGpu, AccumulatorIsFlatInKeyLength) {
+  for (const std::int64_t sk : {1024, 8192, 65536, 131072}) {
+    constexpr std::int64_t kSq = 64, kD = 128;
+    std::vector<std::uint16_t> q(kSq * kD, 0), k(static_cast<std::size_t>(sk * kD)), v(k.size());
+    std::vector<double> mean(kD, 0.0);
+    std::uint64_t state = 7;
+    for (std::size_t i = 0; i < k.size(); ++i) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      const float value = 1.75f / static_cast<float>(1 << (state >> 40) % 3);
+      k[i] = float_to_bf16(static_cast<float>(state >> 60) - 7.5f);
+      v[i] = float_to_bf16(value);
+      mean[i % kD] += static_cast<double>(value) / static_cast<double>(sk);
+    }
+    std::vector<float> out(kSq * kD);
+    AttentionParams params;
+    params.q = contiguous(q.data(), DType::bf16, {1, kSq, 1, kD});
+    params.k = contiguous(k.data(), DType::bf16, {1, sk, 1, kD});
+    params.v = contiguous(v.data(), DType::bf16, {1, sk, 1, kD});
+    params.out = contiguous(out.data(), DType::f32, {1, kSq, 1, kD});
+    params.recipe = Recipe::block();
+    params.engine = "sm90";
+    attention_forward(params);
+    double worst = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      worst = std::max(worst, std::abs(static_cast<double>(out[i]) / mean[i % kD] - 1));
+    }
+    EXPECT_LT(worst, 1e-3) << "sk " << sk;
+  }
+}
+
+/// One call's tensors in device memory.
+class Call {
+ public:
+  explicit Call(const Problem& p) : problem(p), inputs(workload::generate(p)) {
+    params.q = upload(inputs.q);
+    params.k = upload(inputs.k);
+    params.v = upload(inputs.v);
+    params.recipe = p.recipe;
+    params.mask = p.mask;
+    params.softcap = p.softcap;
+    params.key_lengths = p.lens;
+    out_bytes = static_cast<std::size_t>(p.b * p.sq * p.hq * p.dv) * size_of(p.out);
+    out = std::make_unique<DeviceBytes>(out_bytes);
+    params.out = contiguous(out->get(), p.out, {p.b, p.sq, p.hq, p.dv}, {Device::Kind::cuda, 0});
+    bytes = attention_workspace_bytes(params);
+    workspace = std::make_unique<DeviceBytes>(bytes);
+  }
+  TensorView upload(const TensorView& x) {
+    const std::size_t size = static_cast<std::size_t>(x.numel()) * size_of(x.dtype);
+    memory.push_back(std::make_unique<DeviceBytes>(size));
+    memory.back()->upload(x.data, size);
+    TensorView on_device = x;
+    on_device.data = memory.back()->get();
+    on_device.device = {Device::Kind::cuda, 0};
+    return on_device;
+  }
+  void run(cudaStream_t stream, const std::int32_t* lengths = nullptr) const {
+    attention_on_device(params, workspace->get(), bytes, stream, lengths);
+  }
+  std::vector<std::uint8_t> result() const {
+    sm90::check(cudaDeviceSynchronize(), "running the call");
+    return download(static_cast<const std::uint8_t*>(out->get()),
+                    static_cast<std::int64_t>(out_bytes));
+  }
+  QuantizeParams operands() const {
+    QuantizeParams x;
+    x.q = params.q;
+    x.k = params.k;
+    x.v = params.v;
+    x.recipe = *params.recipe;
+    return x;
+  }
+
+  Problem problem;
+  workload::Inputs inputs;
+  AttentionParams params;
+  std::vector<std::unique_ptr<DeviceBytes>> memory;
+  std::unique_ptr<DeviceBytes> out, workspace;
+  std::size_t out_bytes = 0, bytes = 0;
+};
+
+/// The emulation's output for the same call, in the output type.
+std::vector<std::uint8_t> emulated(const Problem& p, const workload::Inputs& inputs) {
+  workload::RunResult want = workload::run_problem(p, inputs, {"emulate", 0, {}});
+  const auto* data = static_cast<const std::uint8_t*>(want.out.data);
+  return {data, data + static_cast<std::size_t>(want.out.numel()) * size_of(p.out)};
+}
+
+double relative_l2(const std::vector<std::uint8_t>& got, const std::vector<std::uint8_t>& want) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i + 1 < got.size(); i += 2) {
+    const auto at = [i](const std::vector<std::uint8_t>& x) {
+      return static_cast<double>(bf16_to_float(static_cast<std::uint16_t>(x[i] | x[i + 1] << 8)));
+    };
+    difference += (at(got) - at(want)) * (at(got) - at(want));
+    norm += at(want) * at(want);
+  }
+  return std::sqrt(difference / norm);
+}
+
+constexpr double kSame = 2e-3;  // emulation_bounds
+
+TEST(AttentionGpu, GraphReplaysWithNewContents) {
+  Call call(parse("s500 h2 causal"));
+  cudaStream_t stream;
+  sm90::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  call.run(stream);  // loads the kernels
+  sm90::check(cudaStreamSynchronize(stream), "first run");
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  sm90::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
+  call.run(stream);
+  sm90::check(cudaStreamEndCapture(stream, &graph), "capture");
+  sm90::check(cudaGraphInstantiate(&executable, graph, 0), "graph");
+  for (const char* line : {"s500 h2 causal seed=3", "s500 h2 causal dist=wide seed=4"}) {
+    const Problem p = parse(line);
+    const workload::Inputs inputs = workload::generate(p);
+    const TensorView* views[] = {&inputs.q, &inputs.k, &inputs.v};
+    for (std::size_t i = 0; i < 3; ++i) {
+      call.memory[i]->upload(views[i]->data, static_cast<std::size_t>(views[i]->numel()) * 2);
+    }
+    call.out->poison();
+    sm90::check(cudaGraphLaunch(executable, stream), "replay");
+    EXPECT_LT(relative_l2(call.result(), emulated(p, inputs)), kSame) << line;
+    call.out->expect_guard_untouched();
+    call.workspace->expect_guard_untouched();
+  }
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+}
+
+TEST(AttentionGpu, KeyLengthsFromDeviceMemory) {
+  Call call(parse("b2 sq100 sk400 h2"));
+  DeviceBytes lengths(8);
+  for (const std::vector<std::int32_t>& values : {std::vector<std::int32_t>{400, 130}, {1, 399}}) {
+    lengths.upload(values.data(), 8);
+    call.run(nullptr, static_cast<const std::int32_t*>(lengths.get()));
+    Problem p = call.problem;
+    p.lens = {values[0], values[1]};
+    EXPECT_LT(relative_l2(call.result(), emulated(p, call.inputs)), kSame);
+  }
+}
+
+/// Ten thousand launches of mixed shapes on two streams: the forward pass is deterministic.
+TEST(AttentionGpu, TenThousandLaunchesAreBitEqual) {
+  std::vector<std::unique_ptr<Call>> calls;
+  for (const char* line : {"s300 h4 causal", "b2 s129 h3 d64 recipe=block", "sq70 sk1000 h2 d256",
+                           "s200 h2 recipe=strict_causal causal"}) {
+    for (int stream = 0; stream < 2; ++stream) calls.push_back(std::make_unique<Call>(parse(line)));
+  }
+  cudaStream_t streams[2];
+  for (auto& stream : streams) {
+    sm90::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  }
+  std::vector<std::vector<std::uint8_t>> first;
+  for (int launch = 0; launch < 10000; ++launch) {
+    calls[static_cast<std::size_t>(launch) % calls.size()]->run(streams[launch % 2]);
+    if ((launch + 1) % 1000 != 0) continue;
+    std::vector<std::vector<std::uint8_t>> now;
+    for (const auto& call : calls) now.push_back(call->result());
+    if (first.empty()) first = now;
+    ASSERT_EQ(first, now) << "after " << launch + 1 << " launches";
+  }
+  for (std::size_t i = 0; i < calls.size(); i += 2) EXPECT_EQ(first[i], first[i + 1]);
+  for (auto& stream : streams) cudaStreamDestroy(stream);
+}
+
+/// A cache of 256 keys of which 130 count; the rest are NaN bytes, in K, V and their descales.
+TEST(AttentionGpu, NanBytesBehindTheLastKeyAreNotSeen) {
+  for (const char* line : {"sq100 sk256 h2 lens=130 in=f8 recipe=block",
+                           "sq100 sk256 h2 lens=130 in=f8 recipe=strict_causal"}) {
+    const Problem p = parse(line);
+    workload::Inputs inputs = workload::generate(p);
+    const std::vector<std::uint8_t> want = emulated(p, inputs);
+    for (const TensorView& x : {inputs.k, inputs.v}) {
+      for (std::int64_t s = 130; s < 256; ++s) {
+        std::memset(static_cast<std::byte*>(x.data) + s * x.stride[1], 0x7f,
+                    static_cast<std::size_t>(x.shape[2] * x.shape[3]));
+      }
+    }
+    workload::RunResult got = workload::run_problem(p, inputs, {"sm90", 0, {}});
+    const auto* data = static_cast<const std::uint8_t*>(got.out.data);
+    EXPECT_LT(relative_l2({data, data + want.size()}, want), kSame) << line;
+  }
+}
+
+/// Mistakes that a kernel could make must break the comparison that the tests above rely on.
+class Mutation : public testing::Test {
+ protected:
+  Mutation() : call_(parse("s512 h2 recipe=block")) {
+    const QuantizeParams operands = call_.operands();
+    bytes_ = quantize_workspace_bytes(operands);
+    workspace_ = std::make_unique<DeviceBytes>(bytes_);
+    qkv_ = quantize_on_device(operands, workspace_->get(), bytes_, nullptr);
+    want_ = emulated(call_.problem, call_.inputs);
+  }
+  double difference() {
+    AttentionParams params;
+    params.out = call_.params.out;
+    params.mask = call_.params.mask;
+    attention_on_device(params, qkv_, nullptr);
+    return relative_l2(call_.result(), want_);
+  }
+  void set(float* to, float value) {
+    sm90::check(cudaMemcpy(to, &value, 4, cudaMemcpyHostToDevice), "setting a descale");
+  }
+  void swap(std::uint8_t* a, std::uint8_t* b, std::size_t n) {
+    const auto x = download(a, static_cast<std::int64_t>(n)),
+               y = download(b, static_cast<std::int64_t>(n));
+    sm90::check(cudaMemcpy(a, y.data(), n, cudaMemcpyHostToDevice), "swapping");
+    sm90::check(cudaMemcpy(b, x.data(), n, cudaMemcpyHostToDevice), "swapping");
+  }
+
+  Call call_;
+  std::size_t bytes_ = 0;
+  std::unique_ptr<DeviceBytes> workspace_;
+  DeviceQkv qkv_;
+  std::vector<std::uint8_t> want_;
+};
+
+TEST_F(Mutation, NoneAgrees) { EXPECT_LT(difference(), kSame); }
+
+TEST_F(Mutation, DroppedDescaleOfV) {
+  set(qkv_.v.descale + 1, 1.0f);
+  EXPECT_GT(difference(), 10 * kSame);
+}
+
+TEST_F(Mutation, DroppedDescaleOfK) {
+  set(qkv_.k.descale + 2, 1.0f);
+  EXPECT_GT(difference(), 10 * kSame);
+}
+
+TEST_F(Mutation, DoubledDescaleOfQ) {
+  const std::vector<float> q = download(static_cast<const float*>(qkv_.q.descale), 1);
+  set(qkv_.q.descale, 2 * q[0]);
+  EXPECT_GT(difference(), 10 * kSame);
+}
+
+TEST_F(Mutation, SwappedTilesOfK) {
+  swap(qkv_.k.codes, qkv_.k.codes + 128 * 128, 128 * 128);
+  EXPECT_GT(difference(), 10 * kSame);
+}
+
+TEST_F(Mutation, SkippedPromotion) {
+  // What a kernel without promotion would compute is what the emulation computes without it.
+  Problem p = parse("sq64 sk16384 dist=uniform recipe=block");
+  const workload::Inputs inputs = workload::generate(p);
+  p.promote = 0;
+  const std::vector<std::uint8_t> unpromoted = emulated(p, inputs);
+  p.promote = 1;
+  workload::RunResult got = workload::run_problem(p, inputs, {"sm90", 0, {}});
+  const auto* data = static_cast<const std::uint8_t*>(got.out.data);
+  EXPECT_GT(relative_l2({data, data + unpromoted.size()}, unpromoted), 2 * kSame);
+}
+
+void expect_error(const std::string& part, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << "no error; must say: " << part;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(AttentionGpu, Refusals) {
+  Call call(parse("s100"));
+  expect_error("workspace has 0 bytes",
+               [&] { attention_on_device(call.params, nullptr, 0, nullptr); });
+  AttentionParams params = call.params;
+  params.softmax = SoftmaxPath::direct;
+  expect_error("softmax is direct",
+               [&] { attention_on_device(params, call.workspace->get(), call.bytes, nullptr); });
+  params = call.params;
+  params.promote_every = 4;
+  expect_error("promote_every is 4",
+               [&] { attention_on_device(params, call.workspace->get(), call.bytes, nullptr); });
+  expect_error("must be left out", [&] { attention_on_device(call.params, DeviceQkv{}, nullptr); });
+}
+
+/// Many short batch entries: offsets beyond 2^31 bytes of scores never exist, but b * h * s does.
+TEST(AttentionGpu, ManyBatchEntries) { expect_agrees(parse("b8300 s1 h16 d128 recipe=block")); }
+
+TEST(AttentionGpu, LongKeys) {
+  expect_agree({"sq64 sk163840 dist=outlier", "sq1 sk262144 d64 recipe=block"});
+}
+
+}  // namespace
+}  // namespace octavo::test
