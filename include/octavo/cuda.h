@@ -87,6 +87,11 @@ void attention_on_device(const AttentionParams& params, void* workspace, std::si
 void attention_on_device(const AttentionParams& params, const DeviceQkv& operands,
                          CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
 
+/// The forward kernel that a call would run on: head dims, variant, threads, query rows a block,
+/// shared memory and, where a device is there to ask, registers. Throws Error{invalid_argument}, or
+/// Error{unsupported} with the reason.
+std::string describe_attention_kernel(const AttentionParams& params);
+
 /// A device of compute capability 9.0 that the kernels run on, or why there is none.
 struct DeviceStatus {
   bool usable = false;

@@ -52,6 +52,10 @@ void attention_on_device(const AttentionParams&, const DeviceQkv&, CudaStream,
   unsupported("attention_on_device");
 }
 
+std::string describe_attention_kernel(const AttentionParams&) {
+  unsupported("describe_attention_kernel");
+}
+
 DeviceStatus device_status() { return {false, "this library was built without CUDA"}; }
 
 namespace sm90 {

@@ -54,12 +54,21 @@ struct Operands {
   DType kv_format = DType::f8_e4m3;
 };
 
-AttentionKernel kernel_for(const AttentionProblem& problem, const Operands& x) {
-  const AttentionKernels kernels = kernels_for(kernel_dims(problem.dims));
-  const bool e5m2 = x.kv_format == DType::f8_e5m2;
-  if (per_key(x.v_descale)) return e5m2 ? kernels.folded_e5m2 : kernels.folded;
-  if (e5m2) return kernels.general_e5m2;
-  return per_key(x.k_descale) || problem.softcap > 0 ? kernels.general : kernels.plain;
+/// What decides the variant of the kernel.
+struct Needs {
+  bool e5m2, k_per_key, v_per_key, softcap;
+};
+
+AttentionKernel kernel_for(KernelDims dims, const Needs& needs) {
+  const AttentionKernels kernels = kernels_for(dims);
+  if (needs.v_per_key) return needs.e5m2 ? kernels.folded_e5m2 : kernels.folded;
+  if (needs.e5m2) return kernels.general_e5m2;
+  return needs.k_per_key || needs.softcap ? kernels.general : kernels.plain;
+}
+
+Needs needs_of(const AttentionProblem& problem, const Operands& x) {
+  return {x.kv_format == DType::f8_e5m2, per_key(x.k_descale), per_key(x.v_descale),
+          problem.softcap > 0};
 }
 
 /// Row-major codes of an operand in the kernels' layout.
@@ -222,7 +231,7 @@ int multiprocessors() {
 
 void launch(const AttentionProblem& problem, const Operands& x, CudaStream stream,
             const std::int32_t* device_lengths) {
-  const AttentionKernel kernel = kernel_for(problem, x);
+  const AttentionKernel kernel = kernel_for(kernel_dims(problem.dims), needs_of(problem, x));
   const AttentionArgs args = make_args(problem, x, kernel, device_lengths);
   const int items = args.schedule.items();
   if (items == 0) return;
@@ -360,6 +369,29 @@ std::size_t attention_workspace_bytes(const AttentionProblem& problem) {
   return Workspace(problem).bytes();
 }
 
+std::string describe_kernel(const AttentionProblem& problem) {
+  require_supported(problem);
+  const auto token = [](const Operand& x, Granularity of_recipe) {
+    return (x.quantised() ? x.descale.granularity : of_recipe) == Granularity::token;
+  };
+  const KernelDims dims = kernel_dims(problem.dims);
+  const AttentionKernel kernel =
+      kernel_for(dims, {format_of(problem.k, problem.recipe) == DType::f8_e5m2,
+                        token(problem.k, problem.recipe.k), token(problem.v, problem.recipe.v),
+                        problem.softcap > 0});
+  std::string text = "d" + std::to_string(dims.d) + " dv" + std::to_string(dims.dv) + " " +
+                     kernel.name + ": " + std::to_string(kernel.block_m) + " query rows a block, " +
+                     std::to_string(kernel.threads) + " threads, " +
+                     std::to_string(kernel.shared_bytes / 1024) + " KB of shared memory";
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, kernel.function) == cudaSuccess) {
+    text += ", " + std::to_string(attributes.numRegs) + " registers a thread at launch";
+  } else {
+    cudaGetLastError();  // no device: not an error here
+  }
+  return text;
+}
+
 void attend_on_device(const AttentionProblem& problem, void* workspace, std::size_t bytes,
                       CudaStream stream, const std::int32_t* device_lengths) {
   require_supported(problem);
@@ -424,6 +456,10 @@ AttentionParams with_operands(AttentionParams params, const DeviceQkv& qkv) {
 }
 
 }  // namespace
+
+std::string describe_attention_kernel(const AttentionParams& params) {
+  return sm90::describe_kernel(validate(params));
+}
 
 std::size_t attention_workspace_bytes(const AttentionParams& params) {
   return sm90::attention_workspace_bytes(validate(params));

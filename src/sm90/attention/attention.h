@@ -15,6 +15,9 @@ std::string why_unsupported_on_device(const AttentionProblem& problem);
 
 std::size_t attention_workspace_bytes(const AttentionProblem& problem);
 
+/// octavo/cuda.h, describe_attention_kernel.
+std::string describe_kernel(const AttentionProblem& problem);
+
 /// Quantises what is in 16 or 32 bits, then attends. Throws Error.
 void attend_on_device(const AttentionProblem& problem, void* workspace, std::size_t bytes,
                       CudaStream stream, const std::int32_t* device_lengths);

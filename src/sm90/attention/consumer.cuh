@@ -88,7 +88,7 @@ class Consumer {
     if (!full) hide(s, shared_.rows[warpgroup_], n);
     Promotion promotion;
     update_max(s, factor, state, promotion.alpha);
-    exponentiate<(Traits::kHeadDim > 64)>(s, factor, state);
+    exponentiate<Traits::kShape.spreads_exponentials>(s, factor, state);
     if constexpr (Traits::Scores::kFoldsV) {
       fold(s, promotion, out, shared_.v_descale[stage]);
     } else {
