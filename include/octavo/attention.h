@@ -29,8 +29,7 @@ struct MaskSpec {
 /// How P = softmax numerators reach E4M3.
 enum class SoftmaxPath : std::uint8_t {
   exact,   ///< FP32 exponential, then a cast
-  direct,  ///< E4M3 codes straight from the scores (docs/numerics.md); row sums of the codes'
-           ///< values
+  direct,  ///< E4M3 codes straight from the scores (docs/numerics.md)
 };
 
 /// How the emulation adds up matrix products.

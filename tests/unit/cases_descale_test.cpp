@@ -99,6 +99,11 @@ float of_batch(const Tensor& x, std::int64_t b, std::int64_t, std::int64_t) { re
 /// a row its largest weight holds (which is 256, and exact).
 constexpr Bounds kPOnly = {0.006, 0.035};
 
+/// The same for the LSE, whose sum is of rounded weights: none is off by more than 1/17, and the
+/// largest is exact. Measured up to 0.0185, where two or three weights make a row. With a descale
+/// per key of V the sum is of the weights before rounding; what remains is the accumulator of S.
+constexpr double kLseOfCodes = 0.03, kLseOfWeights = 0.005;
+
 struct Shape {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -129,7 +134,9 @@ void expect_shapes_mean_what_they_say(Tensor Inputs::*operand, Tensor Inputs::*d
 
     const Result want = reference(expected);
     EXPECT_TRUE(agrees(emulate(params).out, want.out, kPOnly));
-    EXPECT_TRUE(lse_agrees(emulate(params).lse, want.lse, 0.005));
+    const bool per_key_of_v = i == 2 && shape.descale_of == of_row;
+    const double lse_tolerance = per_key_of_v ? kLseOfWeights : kLseOfCodes;
+    EXPECT_TRUE(lse_agrees(emulate(params).lse, want.lse, lse_tolerance));
     EXPECT_TRUE(agrees(reference(params).out, want.out, {0, 1e-6}));
 
     Tensor& entries = x.*descale;
@@ -139,6 +146,9 @@ void expect_shapes_mean_what_they_say(Tensor Inputs::*operand, Tensor Inputs::*d
       entries.set(at, values[static_cast<std::size_t>((at + 1) % entries.numel())]);
     }
     EXPECT_GT(difference(emulate(params).out, want.out).relative_l2, 0.1) << "after permuting";
+    if (i != 2) {
+      EXPECT_FALSE(lse_agrees(emulate(params).lse, want.lse, 10 * lse_tolerance));
+    }
   }
 }
 

@@ -5,7 +5,7 @@
 // it. From there arithmetic carries it:
 //   Q        its row
 //   K        rows that attend to its key
-//   V        its channel, in every row of the query tiles (128 rows) that visit its key tile
+//   V        its channel, in every row of the query tiles (64 rows) that visit its key tile
 //            (128 keys): the tensor core multiplies it by each row's P, and 0 * NaN is NaN
 // All else is as if the element were 0.
 #include <gtest/gtest.h>
@@ -134,12 +134,12 @@ TEST(CasesNan, ElementOfKReachesRowsThatAttendToItsKey) {
 }
 
 TEST(CasesNan, ElementOfVReachesItsChannelInQueryTilesThatVisitItsKeyTile) {
-  // Causal, key 130 is in key tile 1: query tiles 1 and 2 visit it, rows 128 and 129 included.
+  // Causal, key 130 is in key tile 1: query tiles from row 128 on visit it, rows 128 and 129 too.
   expect_rule(
       &Inputs::v, {130, 1, 5}, MaskSpec::causal(),
       [](std::int64_t i, std::int64_t h, std::int64_t c) { return i >= 128 && h >= 2 && c == 5; },
       nowhere);
-  // Rows see 20 keys back: query tile 2 (rows 256 on) starts at key 236, still in key tile 1.
+  // Rows see 20 keys back: the query tile of rows 256 on starts at key 236, still in key tile 1.
   expect_rule(
       &Inputs::v, {130, 0, kLast}, MaskSpec::window(20, 0),
       [](std::int64_t i, std::int64_t h, std::int64_t c) {
@@ -149,11 +149,19 @@ TEST(CasesNan, ElementOfVReachesItsChannelInQueryTilesThatVisitItsKeyTile) {
 }
 
 TEST(CasesNan, ElementOfVReachesNoQueryTileThatSkipsItsKeyTile) {
-  // Rows see themselves only: query tile i visits key tile i.
+  // Rows see themselves only: rows 128 to 255 visit key tile 1.
   expect_rule(
       &Inputs::v, {130, 1, 5}, MaskSpec::window(0, 0),
       [](std::int64_t i, std::int64_t h, std::int64_t c) {
         return i / 128 == 1 && h >= 2 && c == 5;
+      },
+      nowhere);
+  // Rows see 20 keys ahead: query tiles from row 64 on visit key tile 1, though rows 64 to 107 see
+  // none of its keys.
+  expect_rule(
+      &Inputs::v, {130, 1, 5}, MaskSpec::window(0, 20),
+      [](std::int64_t i, std::int64_t h, std::int64_t c) {
+        return i >= 64 && i < 256 && h >= 2 && c == 5;
       },
       nowhere);
 }

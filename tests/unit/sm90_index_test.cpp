@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Index maths of the Hopper kernels that needs no GPU: who owns which score, who takes which work
+// item, and whether a kernel's shape fits registers and shared memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/kv_order.h"
+#include "core/tile_table.h"
+#include "sm90/attention/shared.h"
+#include "sm90/attention/traits.h"
+#include "sm90/tile/fragment.h"
+#include "sm90/tile/scheduler.h"
+
+namespace octavo::sm90 {
+namespace {
+
+// ---- Fragments
+
+constexpr int kScores = kWarpgroupRows * kBlockN / kWarpgroupThreads;  // registers a thread
+
+int row_of(int thread, int r) { return fragment_row(thread) + 8 * fragment_half(r); }
+int column_of(int thread, int r) { return fragment_first_column(thread) + fragment_column(r); }
+
+TEST(Sm90Fragment, EveryScoreHasOneOwner) {
+  std::set<std::pair<int, int>> owned;
+  for (int thread = 0; thread < kWarpgroupThreads; ++thread) {
+    for (int r = 0; r < kScores; ++r) {
+      const int row = row_of(thread, r), column = column_of(thread, r);
+      EXPECT_TRUE(row >= 0 && row < kWarpgroupRows) << row;
+      EXPECT_TRUE(column >= 0 && column < kBlockN) << column;
+      EXPECT_TRUE(owned.emplace(row, column).second) << "(" << row << ", " << column << ") again";
+    }
+  }
+  EXPECT_EQ(owned.size(), static_cast<std::size_t>(kWarpgroupRows * kBlockN));
+}
+
+TEST(Sm90Fragment, IsThatOfThePtxIsa) {
+  // Thread 37 = warp 1, g 1, c 1; register 4 j + i is row 16 + 1 + 8 (i / 2), column 8 j + 2 + i
+  // % 2.
+  const std::array<std::pair<int, int>, 8> want = {
+      {{17, 2}, {17, 3}, {25, 2}, {25, 3}, {17, 10}, {17, 11}, {25, 10}, {25, 11}}};
+  for (int r = 0; r < 8; ++r) {
+    EXPECT_EQ(row_of(37, r), want[static_cast<std::size_t>(r)].first) << r;
+    EXPECT_EQ(column_of(37, r), want[static_cast<std::size_t>(r)].second) << r;
+  }
+  EXPECT_EQ(row_of(127, kScores - 1), 63);
+  EXPECT_EQ(column_of(127, kScores - 1), 127);
+}
+
+TEST(Sm90Fragment, AQuadSharesARow) {
+  for (int thread = 0; thread < kWarpgroupThreads; ++thread) {
+    EXPECT_EQ(fragment_row(thread), fragment_row(thread / 4 * 4));
+  }
+}
+
+/// Word 4 s + 2 v + half of thread c is, by the PTX ISA's fragment of an 8-bit A operand, row g + 8
+/// half, k = 32 s + 16 v + 4 c + byte. V^T has key_at_position(k) there; so must P.
+TEST(Sm90Fragment, OperandOfPTakesTheScoresOfTheKeysThatStandInV) {
+  std::set<int> used;
+  for (int word = 0; word < kScores / 4; ++word) {
+    const int s = word / 4, v = word / 2 % 2, half = word % 2;
+    for (int byte = 0; byte < 4; ++byte) {
+      const int r = score_of_operand(word, byte);
+      EXPECT_TRUE(r >= 0 && r < kScores && used.insert(r).second) << "word " << word;
+      EXPECT_EQ(fragment_half(r), half) << "word " << word << ", byte " << byte;
+      for (int thread = 0; thread < kWarpgroupThreads; ++thread) {
+        const int k = 32 * s + 16 * v + 4 * (thread % 4) + byte;
+        EXPECT_EQ(column_of(thread, r), key_at_position(k)) << "thread " << thread << ", k " << k;
+      }
+    }
+  }
+}
+
+// ---- Schedule
+
+constexpr int kSms = 132;
+
+/// The items of every block, in its order. As many rounds as the kernel takes: until an index is
+/// beyond the last.
+std::vector<std::vector<int>> walk(const Schedule& schedule, int blocks) {
+  std::vector<std::vector<int>> items(static_cast<std::size_t>(blocks));
+  for (int block = 0; block < blocks; ++block) {
+    for (int round = 0;; ++round) {
+      const int index = schedule.index(block, blocks, round);
+      if (index >= schedule.items()) break;
+      items[static_cast<std::size_t>(block)].push_back(index);
+    }
+  }
+  return items;
+}
+
+/// Shapes with sections that divide the heads and such that do not, of one head and of all.
+std::vector<Schedule> schedules() {
+  std::vector<Schedule> all;
+  for (const int m_blocks : {1, 2, 7, 32}) {
+    for (const auto& [heads, batches] : {std::pair{1, 1}, {5, 1}, {6, 3}, {16, 2}}) {
+      for (const int section : {1, 2, 3, 4, 7, heads * batches, heads * batches + 5}) {
+        all.push_back({m_blocks, heads, batches, section});
+      }
+    }
+  }
+  return all;
+}
+
+testing::Message described(const Schedule& x, int blocks) {
+  return testing::Message() << x.m_blocks << " tiles of rows, " << x.heads << " heads, "
+                            << x.batches << " batches, sections of " << x.section << ", " << blocks
+                            << " blocks";
+}
+
+TEST(Sm90Scheduler, EveryTileIsTakenOnce) {
+  for (const Schedule& schedule : schedules()) {
+    for (const int blocks : {1, 2, 3, 8, kSms, schedule.items()}) {
+      SCOPED_TRACE(described(schedule, blocks));
+      std::set<std::tuple<int, int, int>> taken;
+      int count = 0;
+      for (const auto& items : walk(schedule, blocks)) {
+        for (const int index : items) {
+          const WorkItem item = schedule.at(index);
+          EXPECT_TRUE(item.m_block >= 0 && item.m_block < schedule.m_blocks);
+          EXPECT_TRUE(item.head >= 0 && item.head < schedule.heads);
+          EXPECT_TRUE(item.batch >= 0 && item.batch < schedule.batches);
+          taken.emplace(item.m_block, item.head, item.batch);
+          ++count;
+        }
+      }
+      EXPECT_EQ(count, schedule.items());
+      EXPECT_EQ(taken.size(), static_cast<std::size_t>(schedule.items()));
+    }
+  }
+}
+
+TEST(Sm90Scheduler, LastRowsComeFirstWithinASectionAndSectionsInOrder) {
+  for (const Schedule& schedule : schedules()) {
+    SCOPED_TRACE(described(schedule, 1));
+    int section = 0, m_block = schedule.m_blocks;
+    for (int index = 0; index < schedule.items(); ++index) {
+      const WorkItem item = schedule.at(index);
+      const int its = (item.batch * schedule.heads + item.head) / schedule.section;
+      if (its != section) {
+        EXPECT_EQ(its, section + 1);
+        EXPECT_EQ(m_block, 0) << "the section before is not done";
+        section = its;
+        m_block = schedule.m_blocks;
+      }
+      EXPECT_LE(item.m_block, m_block);
+      m_block = item.m_block;
+    }
+  }
+}
+
+/// The most loaded block against the mean, where a tile of rows costs what it sees.
+double imbalance(const Schedule& schedule, int blocks) {
+  std::int64_t most = 0, sum = 0;
+  for (const auto& items : walk(schedule, blocks)) {
+    std::int64_t load = 0;
+    for (const int index : items) load += schedule.at(index).m_block + 1;
+    most = std::max(most, load);
+    sum += load;
+  }
+  return static_cast<double>(most) * blocks / static_cast<double>(sum);
+}
+
+TEST(Sm90Scheduler, CausalLoadsAreEvenToFivePercent) {
+  // 16k rows in tiles of 192: 86 of them; 16 heads twice.
+  for (const int section : {8, 16, 32}) {
+    EXPECT_LT(imbalance({86, 16, 2, section}, kSms), 1.05) << "sections of " << section;
+  }
+}
+
+// ---- Shapes of kernels
+
+template <typename Kernel>
+void expect_fits() {
+  SCOPED_TRACE(testing::Message() << "d " << Kernel::kHeadDim << ", dv " << Kernel::kHeadDimV
+                                  << (Kernel::Scores::kGeneral ? ", general" : ", plain"));
+  // Registers: setmaxnreg takes multiples of 8 from 24 to 256; the register file has 65,536.
+  constexpr KernelShape kShape = Kernel::kShape;
+  if (Kernel::kMovesRegisters) {
+    for (const int registers : {kShape.consumer_registers, kShape.producer_registers}) {
+      EXPECT_EQ(registers % 8, 0);
+      EXPECT_TRUE(registers >= 24 && registers <= 256) << registers;
+    }
+    EXPECT_LE(kShape.consumers * kWarpgroupThreads * kShape.consumer_registers +
+                  Kernel::kProducerThreads * kShape.producer_registers,
+              65536);
+  }
+  EXPECT_LE(Kernel::kThreads, 1024);
+  EXPECT_EQ(Kernel::kBlockM % octavo::kBlockM, 0) << "warpgroups skip tiles that kBlockM says";
+
+  using Memory = Shared<Kernel>;
+  EXPECT_LE(sizeof(Memory), kSharedMemoryLimit);
+  static Memory memory;  // zeros that nobody touches; an object of its type knows where arrays lie
+  const auto offset = [](const void* at) {
+    return static_cast<const std::byte*>(at) - reinterpret_cast<const std::byte*>(&memory);
+  };
+  constexpr std::ptrdiff_t kSwizzle = 1024;
+  for (int stage = 0; stage < Kernel::kQStages; ++stage) {
+    for (int warpgroup = 0; warpgroup < Kernel::kConsumers; ++warpgroup) {
+      for (int piece = 0; piece < Kernel::kPieces; ++piece) {
+        EXPECT_EQ(offset(memory.q[stage][warpgroup][piece]) % kSwizzle, 0);
+      }
+    }
+  }
+  for (int stage = 0; stage < Kernel::kStages; ++stage) {
+    for (const auto& piece : memory.k[stage]) EXPECT_EQ(offset(piece) % kSwizzle, 0);
+    EXPECT_EQ(offset(memory.v[stage]) % kSwizzle, 0);
+    EXPECT_EQ(offset(memory.v[stage] + Kernel::kHeadDimV * kBlockN) % kSwizzle, 0) << "the ones";
+  }
+  EXPECT_EQ(offset(memory.tile) % 16, 0);
+  EXPECT_EQ(offset(memory.q_full) % 8, 0);
+  EXPECT_EQ(Memory::kQBytes, std::uint32_t{Kernel::kConsumers * kWarpgroupRows * 128} *
+                                 std::uint32_t{Kernel::kPieces});
+}
+
+template <int kD, int kDv>
+void expect_all_fit() {
+  expect_fits<Traits<kD, kDv, DType::f8_e4m3, PlainScores>>();
+  expect_fits<Traits<kD, kDv, DType::f8_e4m3, GeneralScores>>();
+  expect_fits<Traits<kD, kDv, DType::f8_e4m3, FoldedScores>>();
+  expect_fits<Traits<kD, kDv, DType::f8_e5m2, GeneralScores>>();
+  expect_fits<Traits<kD, kDv, DType::f8_e5m2, FoldedScores>>();
+}
+
+/// The pairs of head dims that kernels are built for (sm90/attention/launch.h).
+TEST(Sm90KernelShape, FitsRegistersAndSharedMemoryOnSwizzleBoundaries) {
+  expect_all_fit<64, 64>();
+  expect_all_fit<96, 96>();
+  expect_all_fit<128, 128>();
+  expect_all_fit<192, 128>();
+  expect_all_fit<192, 192>();
+  expect_all_fit<256, 256>();
+}
+
+TEST(Sm90KernelShape, EveryHeadDimHasAShape) {
+  for (const int d : kHeadDims) {
+    for (const KernelShape& shape : {kernel_shape(d), general_kernel_shape(d)}) {
+      EXPECT_GE(shape.consumers, 1) << d;
+      EXPECT_GE(shape.stages, 2) << d;
+      EXPECT_EQ(shape.stages & (shape.stages - 1), 0) << d << ": CountedRingState";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octavo::sm90
