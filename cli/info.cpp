@@ -4,7 +4,9 @@
 #include <memory>
 
 #include "command.h"
+#include "octavo/cuda.h"
 #include "octavo/engine.h"
+#include "octavo/error.h"
 #include "octavo/version.h"
 #include "problem_call.h"
 #include "table.h"
@@ -24,7 +26,7 @@ Examples:
 
 #ifdef OCTAVO_BUILT_WITH_CUDA
 constexpr const char* kCuda =
-    "with CUDA: the Hopper quantiser; no FP8 tensor-core instructions in the binary yet";
+    "with CUDA: Hopper quantiser and attention, FP8 tensor-core instructions (QGMMA) in the binary";
 #else
 constexpr const char* kCuda =
     "without CUDA: no Hopper kernels, no FP8 tensor-core instructions in the binary";
@@ -106,6 +108,15 @@ int print_build() {
   return kOk;
 }
 
+/// The Hopper kernel of a problem, whether or not there is a GPU here.
+std::string kernel_of(const workload::Problem& problem) {
+  try {
+    return describe_attention_kernel(hollow_call(problem));
+  } catch (const Error& error) {
+    return std::string("none: ") + error.what();
+  }
+}
+
 int print_verdicts(const std::string& line) {
   const workload::Problem problem = workload::parse_problem(line);
   const auto verdicts = explain_dispatch(hollow_call(problem));
@@ -117,6 +128,7 @@ int print_verdicts(const std::string& line) {
     table.add({v.name, v.accepts ? "accepts" : "declines", v.reason});
   }
   table.print(std::cout);
+  std::cout << "sm90 kernel: " << kernel_of(problem) << "\n";
   std::cout << (runs.empty() ? "\"auto\" runs none." : "\"auto\" runs " + runs + ".") << "\n";
   return kOk;
 }

@@ -12,14 +12,14 @@ namespace octavo::sm90 {
 inline constexpr int kOnesRows = 8;  // beside V^T: the product's row sums of P
 
 /// What a consumer knows of a query row.
-struct RowNote {
+struct alignas(16) RowNote {
   int begin, end;   // keys that it sees
   float q_descale;  // 0 beyond the last row
   float shift;      // q . mean(K)
 };
 
 /// Key tiles that a warpgroup visits, and those of them that need no mask.
-struct WalkNote {
+struct alignas(16) WalkNote {
   int first, last, first_full, last_full;
 };
 
