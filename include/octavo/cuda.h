@@ -51,9 +51,8 @@ std::size_t quantize_workspace_bytes(const QuantizeParams& params);
 /// K and V where they share a padded head dim (two where they do not), one before it for K's mean,
 /// and one (with a memset) for amax where a scale spans a head or the tensor. params.key_lengths:
 /// at most 128 entries, copied into the launch; beyond that use device_key_lengths (int32 [b] in
-/// device memory), which a graph may change between replays. params.rope: its limits here are a
-/// head dim of at most 128 and a rotary_dim / 2 that is a multiple of 8 (interleaved: of 4); beyond
-/// them Error{unsupported}.
+/// device memory), which a graph may change between replays. params.rope: rotary_dim / 2 a
+/// multiple of 8 (interleaved: of 4), else Error{unsupported}.
 DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std::size_t bytes,
                              CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
 

@@ -11,6 +11,7 @@
 #include "sm90/attention/args.h"
 #include "sm90/attention/launch.h"
 #include "sm90/check.h"
+#include "sm90/quantize/quantize.h"
 #include "sm90/tensor_map.h"
 #include "sm90/tile/fragment.h"
 
@@ -248,10 +249,11 @@ void launch(const AttentionProblem& problem, const Operands& x, CudaStream strea
 /// The 16- and 32-bit operands of a call as the quantiser takes them; FP8 ones become empty.
 QuantizeParams quantize_params(const AttentionProblem& problem) {
   QuantizeParams params;
-  const auto part = [](const Operand& operand) {
+  const DType dtype = problem.q.quantised() ? problem.k.x.dtype : problem.q.x.dtype;
+  const auto part = [&](const Operand& operand) {
     TensorView x = operand.x;
     if (operand.quantised()) {
-      x.dtype = DType::bf16;
+      x.dtype = is_fp8(dtype) ? DType::bf16 : dtype;
       x.shape[1] = 0;
     }
     return x;
@@ -349,6 +351,8 @@ std::string why_unsupported_on_device(const AttentionProblem& problem) {
   if (problem.q.quantised() && problem.recipe.smooth_k && !all_quantised(problem)) {
     return "q is FP8 and k is smoothed; must be both in 16 or 32 bits, or neither";
   }
+  const std::string quantiser = why_not_quantised(problem);
+  if (!quantiser.empty()) return quantiser;
   for (const auto& [name, operand] : {std::pair{"q", &problem.q}, {"k", &problem.k}}) {
     const std::string reason = why_unreadable(name, *operand);
     if (!reason.empty()) return reason;

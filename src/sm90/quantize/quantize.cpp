@@ -7,6 +7,7 @@
 #include "octavo/cuda.h"
 #include "sm90/check.h"
 #include "sm90/quantize/launch.h"
+#include "sm90/quantize/quantize.h"
 
 namespace octavo::sm90 {
 namespace {
@@ -280,35 +281,31 @@ void launch_all(const QuantizeArgs& args, std::int64_t d, std::int64_t dv, std::
   launch_cast(kernels_for(dv, bytes_v), v, false, stream);
 }
 
-void check_rope(const AttentionProblem& problem) {
-  if (!problem.rope) return;
-  const std::int64_t half = problem.rope->cos.shape[1];
-  const bool interleaved = problem.rope->style == RopeStyle::interleaved;
-  const std::int64_t unit = interleaved ? 4 : 8;
-  if (half % unit != 0) {
-    throw Error(ErrorCode::unsupported, "quantize_on_device: rope.cos.shape[1] is " +
-                                            std::to_string(half) + "; must be a multiple of " +
-                                            std::to_string(unit) + " for the GPU kernels");
-  }
-}
-
-void check_limits(const AttentionProblem& problem) {
+void check_memory(const AttentionProblem& problem) {
   for (const TensorView* x : {&problem.q.x, &problem.k.x, &problem.v.x}) {
     if (x->device.kind != Device::Kind::cuda) refuse("q, k and v must be in device memory");
   }
   const Dims& n = problem.dims;
   constexpr std::int64_t kMost = 0x7fffff00;
   if (n.sq > kMost || n.sk > kMost) refuse("sequence lengths must be below 2^31 - 256");
-  if (problem.q.x.dtype != problem.k.x.dtype &&
-      size_of(problem.q.x.dtype) != size_of(problem.k.x.dtype)) {
-    throw Error(ErrorCode::unsupported,
-                "quantize_on_device: k.dtype is " + std::string(dtype_name(problem.k.x.dtype)) +
-                    "; must have the size of q.dtype (" + dtype_name(problem.q.x.dtype) +
-                    ") for the GPU kernels");
-  }
 }
 
 }  // namespace
+
+std::string why_not_quantised(const AttentionProblem& problem) {
+  const TensorView &q = problem.q.x, &k = problem.k.x;
+  if (!is_fp8(q.dtype) && !is_fp8(k.dtype) && size_of(q.dtype) != size_of(k.dtype)) {
+    return "k.dtype is " + std::string(dtype_name(k.dtype)) + "; must have the size of q.dtype (" +
+           dtype_name(q.dtype) + ") for the GPU kernels";
+  }
+  if (!problem.rope) return "";
+  const std::int64_t half = problem.rope->cos.shape[1];
+  const std::int64_t unit = problem.rope->style == RopeStyle::interleaved ? 4 : 8;
+  if (half % unit == 0) return "";
+  return "rope.cos.shape[1] is " + std::to_string(half) + "; must be a multiple of " +
+         std::to_string(unit) + " for the GPU kernels";
+}
+
 }  // namespace octavo::sm90
 
 namespace octavo {
@@ -344,8 +341,9 @@ std::size_t quantize_workspace_bytes(const QuantizeParams& params) {
 DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std::size_t bytes,
                              CudaStream stream, const std::int32_t* device_key_lengths) {
   const AttentionProblem problem = validate(params);
-  sm90::check_limits(problem);
-  sm90::check_rope(problem);
+  sm90::check_memory(problem);
+  const std::string reason = sm90::why_not_quantised(problem);
+  if (!reason.empty()) throw Error(ErrorCode::unsupported, "quantize_on_device: " + reason);
   const sm90::Workspace work(problem, workspace);
   if (workspace == nullptr || bytes < work.bytes ||
       reinterpret_cast<std::uintptr_t>(workspace) % sm90::kAlignment != 0) {
