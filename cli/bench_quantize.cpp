@@ -18,8 +18,6 @@ int bench_quantize(const std::vector<workload::Problem>&, const std::string&, in
 
 #else
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -27,6 +25,7 @@ int bench_quantize(const std::vector<workload::Problem>&, const std::string&, in
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "gpu_timing.h"
 #include "octavo/cuda.h"
 #include "octavo/version.h"
 #include "output.h"
@@ -38,44 +37,6 @@ namespace {
 
 constexpr std::int64_t kColdBytes = std::int64_t{512} << 20;  // several times a 60 MB L2
 constexpr int kCallsPerGraph = 24;
-
-void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  throw Error(ErrorCode::cuda, std::string(what) + ": " + cudaGetErrorString(error));
-}
-
-struct Free {
-  void operator()(void* p) const { cudaFree(p); }
-};
-using Memory = std::unique_ptr<void, Free>;
-
-Memory allocate(std::int64_t bytes) {
-  void* p = nullptr;
-  check(cudaMalloc(&p, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))), "allocating");
-  return Memory(p);
-}
-
-/// Median time of `launch` in microseconds, by events on `stream`.
-template <typename Launch>
-double median_us(cudaStream_t stream, int reps, Launch launch) {
-  cudaEvent_t start, stop;
-  check(cudaEventCreate(&start), "event");
-  check(cudaEventCreate(&stop), "event");
-  std::vector<double> us;
-  for (int i = 0; i < reps + 3; ++i) {
-    check(cudaEventRecord(start, stream), "event");
-    launch();
-    check(cudaEventRecord(stop, stream), "event");
-    check(cudaEventSynchronize(stop), "timing");
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, start, stop), "timing");
-    if (i >= 3) us.push_back(1e3 * static_cast<double>(ms));
-  }
-  check(cudaEventDestroy(start), "event");
-  check(cudaEventDestroy(stop), "event");
-  std::nth_element(us.begin(), us.begin() + us.size() / 2, us.end());
-  return us[us.size() / 2];
-}
 
 /// Bytes per second, read and written, of a device-to-device copy.
 double copy_rate(cudaStream_t stream, int reps) {

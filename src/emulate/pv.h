@@ -5,10 +5,10 @@
 //   O   <- O * (product of alpha) + descale_v acc   FP32 registers, every promote_every key tiles
 //
 // A column of ones beside V makes the product compute the row sums l of P8 too, so that the weights
-// that are applied add up to one. FP8 tensor cores keep 14 significant bits, so acc must not grow long: promoting after every tile
-// is the default. With promote_every 0 acc runs over all keys, as in kernels that do not promote;
-// it is then rescaled from one V descale to the next. Where two descales differ by more than 2^40,
-// which would leave FP32's range, acc is promoted early.
+// that are applied add up to one. FP8 tensor cores keep 14 significant bits, so acc must not grow
+// long: promoting after every tile is the default. With promote_every 0 acc runs over all keys, as
+// in kernels that do not promote; it is then rescaled from one V descale to the next. Where two
+// descales differ by more than 2^40, which would leave FP32's range, acc is promoted early.
 #pragma once
 
 #include "emulate/tile.h"

@@ -22,8 +22,8 @@ struct Bounds {
 /// scores come on top.
 Bounds reference_bounds(const Problem& problem);
 
-/// Bounds of the GPU kernels against the emulation: the same codes and the same tensor-core sums, so
-/// all that differs is the last bits of exponentials, and what they tip over when P is rounded.
+/// Bounds of the GPU kernels against the emulation: the same codes and the same tensor-core sums,
+/// so all that differs is the last bits of exponentials, and what they tip over when P is rounded.
 Bounds emulation_bounds(const Problem& problem);
 
 }  // namespace octavo::workload

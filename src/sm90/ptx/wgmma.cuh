@@ -50,66 +50,63 @@ __device__ inline std::uint64_t descriptor(std::uint32_t word) {
 
 // Operand lists by number of accumulators; io is "+f" where they are added to, "=f" where not, so
 // that what they held before need not be kept.
-#define OCTAVO_D32 \
+#define OCTAVO_D32                                                         \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define OCTAVO_D36 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+#define OCTAVO_D36                                                                   \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
   "%32, %33, %34, %35"
-#define OCTAVO_D52 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+#define OCTAVO_D52                                                                   \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51"
-#define OCTAVO_D64 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+#define OCTAVO_D64                                                                   \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define OCTAVO_F4(io, i) io(d[i]), io(d[i + 1]), io(d[i + 2]), io(d[i + 3])
-#define OCTAVO_F32(io) \
-  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), \
-  OCTAVO_F4(io, 16), OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28)
-#define OCTAVO_F36(io) \
-  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), \
-  OCTAVO_F4(io, 16), OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28), \
-  OCTAVO_F4(io, 32)
-#define OCTAVO_F52(io) \
-  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), \
-  OCTAVO_F4(io, 16), OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28), \
-  OCTAVO_F4(io, 32), OCTAVO_F4(io, 36), OCTAVO_F4(io, 40), OCTAVO_F4(io, 44), \
-  OCTAVO_F4(io, 48)
-#define OCTAVO_F64(io) \
-  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), \
-  OCTAVO_F4(io, 16), OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28), \
-  OCTAVO_F4(io, 32), OCTAVO_F4(io, 36), OCTAVO_F4(io, 40), OCTAVO_F4(io, 44), \
-  OCTAVO_F4(io, 48), OCTAVO_F4(io, 52), OCTAVO_F4(io, 56), OCTAVO_F4(io, 60)
+#define OCTAVO_F32(io)                                                                        \
+  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), \
+      OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28)
+#define OCTAVO_F36(io)                                                                        \
+  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), \
+      OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28), OCTAVO_F4(io, 32)
+#define OCTAVO_F52(io)                                                                        \
+  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), \
+      OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28), OCTAVO_F4(io, 32),             \
+      OCTAVO_F4(io, 36), OCTAVO_F4(io, 40), OCTAVO_F4(io, 44), OCTAVO_F4(io, 48)
+#define OCTAVO_F64(io)                                                                        \
+  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), \
+      OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28), OCTAVO_F4(io, 32),             \
+      OCTAVO_F4(io, 36), OCTAVO_F4(io, 40), OCTAVO_F4(io, 44), OCTAVO_F4(io, 48),             \
+      OCTAVO_F4(io, 52), OCTAVO_F4(io, 56), OCTAVO_F4(io, 60)
 
-#define OCTAVO_WGMMA_SS(io, add, n, count, a, b, formats)                      \
-  asm volatile(                                                                \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, " #add ", 0;\n"                        \
-      "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." formats                \
-      " {" OCTAVO_D##count "}, %" #a ", %" #b ", p, 1, 1;\n}"                  \
-      : OCTAVO_F##count(io)                                                    \
-      : "l"(a_descriptor), "l"(b_descriptor))
-#define OCTAVO_WGMMA_RS(io, add, n, count, a0, a1, a2, a3, b, formats)         \
-  asm volatile(                                                                \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, " #add ", 0;\n"                        \
-      "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." formats                \
-      " {" OCTAVO_D##count "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b \
-      ", p, 1, 1;\n}"                                                          \
-      : OCTAVO_F##count(io)                                                    \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_descriptor))
-#define OCTAVO_EACH_FORMAT(kind, n, count, ...)                                \
-  if constexpr (kFormat == DType::f8_e4m3 && kAccumulate) {                    \
-    OCTAVO_WGMMA_##kind("+f", 1, n, count, __VA_ARGS__, "e4m3.e4m3");          \
-  } else if constexpr (kFormat == DType::f8_e4m3) {                            \
-    OCTAVO_WGMMA_##kind("=f", 0, n, count, __VA_ARGS__, "e4m3.e4m3");          \
-  } else if constexpr (kAccumulate) {                                          \
-    OCTAVO_WGMMA_##kind("+f", 1, n, count, __VA_ARGS__, "e4m3.e5m2");          \
-  } else {                                                                     \
-    OCTAVO_WGMMA_##kind("=f", 0, n, count, __VA_ARGS__, "e4m3.e5m2");          \
+#define OCTAVO_WGMMA_SS(io, add, n, count, a, b, formats)                                     \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " #add                                       \
+               ", 0;\n"                                                                       \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." formats " {" OCTAVO_D##count \
+               "}, %" #a ", %" #b ", p, 1, 1;\n}"                                             \
+               : OCTAVO_F##count(io)                                                          \
+               : "l"(a_descriptor), "l"(b_descriptor))
+#define OCTAVO_WGMMA_RS(io, add, n, count, a0, a1, a2, a3, b, formats)                        \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " #add                                       \
+               ", 0;\n"                                                                       \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." formats " {" OCTAVO_D##count \
+               "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", p, 1, 1;\n}"            \
+               : OCTAVO_F##count(io)                                                          \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_descriptor))
+#define OCTAVO_EACH_FORMAT(kind, n, count, ...)                       \
+  if constexpr (kFormat == DType::f8_e4m3 && kAccumulate) {           \
+    OCTAVO_WGMMA_##kind("+f", 1, n, count, __VA_ARGS__, "e4m3.e4m3"); \
+  } else if constexpr (kFormat == DType::f8_e4m3) {                   \
+    OCTAVO_WGMMA_##kind("=f", 0, n, count, __VA_ARGS__, "e4m3.e4m3"); \
+  } else if constexpr (kAccumulate) {                                 \
+    OCTAVO_WGMMA_##kind("+f", 1, n, count, __VA_ARGS__, "e4m3.e5m2"); \
+  } else {                                                            \
+    OCTAVO_WGMMA_##kind("=f", 0, n, count, __VA_ARGS__, "e4m3.e5m2"); \
   }
 
 /// d (+)= A B^T for 32 values of the reduction: A [64, 32] E4M3 and B [kN, 32] of kFormat, both in
@@ -120,8 +117,8 @@ __device__ inline void wgmma_ss(float (&d)[64], std::uint64_t a_descriptor,
   OCTAVO_EACH_FORMAT(SS, 128, 64, 64, 65)
 }
 
-/// The same with A in registers: a[0] and a[2] hold row lane / 4, k = 4 (lane % 4) + {0 .. 3} and 16
-/// more; a[1] and a[3] those 8 rows below.
+/// The same with A in registers: a[0] and a[2] hold row lane / 4, k = 4 (lane % 4) + {0 .. 3} and
+/// 16 more; a[1] and a[3] those 8 rows below.
 template <DType kFormat, bool kAccumulate>
 __device__ inline void wgmma_rs(float (&d)[32], const std::uint32_t* a,
                                 std::uint64_t b_descriptor) {
