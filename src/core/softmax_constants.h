@@ -2,7 +2,10 @@
 // Constants of the softmax in base 2, shared by all engines that quantise P.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <numbers>
 
 namespace octavo {
@@ -25,5 +28,32 @@ inline float clamp_factor(float c) { return std::fmin(std::fmax(c, 0x1p-126f), 0
 
 inline constexpr double kLog2E = std::numbers::log2e;
 inline constexpr double kLn2 = std::numbers::ln2;
+
+/// The power of two that brings `largest` into [128, 256); 1 for 0. Of a row of P into which
+/// descales of V per key have been folded.
+constexpr float fold_scale(float largest) {
+  if (!(largest > 0)) return 1.0f;
+  const int exponent = static_cast<int>(std::bit_cast<std::uint32_t>(largest) >> 23) - 127;
+  const int e = std::clamp(7 - exponent, -120, 120);
+  return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
+}
+
+/// How scores become numbers of base 2: constants of a call.
+struct ScoreScale {
+  float sm_scale_log2 = 0;  // sm_scale log2 e
+  float softcap_scale = 0;  // sm_scale / softcap; 0 without softcap
+  float softcap_log2 = 0;   // softcap log2 e
+};
+
+inline ScoreScale score_scale(double sm_scale, float softcap) {
+  ScoreScale scale;
+  scale.sm_scale_log2 = static_cast<float>(sm_scale * kLog2E);
+  if (softcap > 0) {
+    const double cap = static_cast<double>(softcap);
+    scale.softcap_scale = static_cast<float>(sm_scale / cap);
+    scale.softcap_log2 = static_cast<float>(cap * kLog2E);
+  }
+  return scale;
+}
 
 }  // namespace octavo

@@ -23,8 +23,7 @@ constexpr int padded_head_dim(std::int64_t d) {
 }
 
 /// How a forward kernel is cut: consumer warpgroups of 64 query rows, stages of K and V in shared
-/// memory, and registers a thread of consumers and producer (0: all alike, and the producer is a
-/// single warp).
+/// memory, and registers a thread of consumers and producer.
 struct KernelShape {
   int consumers;
   int stages;

@@ -16,17 +16,6 @@
 namespace octavo::emulate {
 namespace {
 
-ScoreScale score_scale(const AttentionProblem& problem) {
-  ScoreScale scale{};
-  scale.sm_scale_log2 = static_cast<float>(problem.sm_scale * kLog2E);
-  if (problem.softcap > 0) {
-    const double cap = static_cast<double>(problem.softcap);
-    scale.softcap_scale = static_cast<float>(problem.sm_scale / cap);
-    scale.softcap_log2 = static_cast<float>(cap * kLog2E);
-  }
-  return scale;
-}
-
 /// q . mean(K) of every row, or what the caller says it was for operands quantised elsewhere.
 void load_shifts(Tile& tile, const AttentionProblem& problem, const RowSource& q,
                  const float* mean) {
@@ -93,7 +82,7 @@ void attend(Tile& tile, const AttentionProblem& problem, const Quantisers& quant
     qk(tile, kv, key_tile, quantisers.k.format(), problem.accumulator);
     softmax(tile,
             {mask, n, kv.k_descale.data() + n, quantisers.k.granularity() == Granularity::token,
-             score_scale(problem), problem.softmax});
+             score_scale(problem.sm_scale, problem.softcap), problem.softmax});
     requantise_p(tile,
                  {mask, n, kv.v_descale.data() + n,
                   quantisers.v.granularity() == Granularity::token, problem.softmax},

@@ -2,20 +2,11 @@
 #include "emulate/requantise_p.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "core/softmax_constants.h"
 
 namespace octavo::emulate {
 namespace {
-
-/// The power of two that brings `largest` into [128, 256); 1 for 0.
-float fold_scale(float largest) {
-  if (!(largest > 0)) return 1.0f;
-  const int exponent = static_cast<int>(std::bit_cast<std::uint32_t>(largest) >> 23) - 127;
-  const int e = std::clamp(7 - exponent, -120, 120);
-  return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
-}
 
 /// Folds the keys' descales into row i of the weights; returns the row's scale.
 float fold_descales(Tile& tile, const float* v_descale, std::int64_t i) {

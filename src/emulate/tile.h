@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/problem.h"
+#include "core/softmax_constants.h"
 #include "core/tile_table.h"
 #include "emulate/simd/stages.h"
 
@@ -58,13 +59,6 @@ struct KvHead {
   std::vector<std::uint8_t> k;              // [tiles][d][kBlockN]: keys run along the columns of S
   std::vector<std::uint8_t> v;              // [tiles][kBlockN][dv]
   std::vector<float> k_descale, v_descale;  // one a key, padded to whole tiles
-};
-
-/// How scores become numbers of base 2: constants of the call.
-struct ScoreScale {
-  float sm_scale_log2;  // sm_scale log2 e
-  float softcap_scale;  // sm_scale / softcap; 0 without softcap
-  float softcap_log2;   // softcap log2 e
 };
 
 struct Tile {

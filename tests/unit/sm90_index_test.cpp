@@ -184,15 +184,13 @@ void expect_fits() {
                                   << (Kernel::Scores::kGeneral ? ", general" : ", plain"));
   // Registers: setmaxnreg takes multiples of 8 from 24 to 256; the register file has 65,536.
   constexpr KernelShape kShape = Kernel::kShape;
-  if (Kernel::kMovesRegisters) {
-    for (const int registers : {kShape.consumer_registers, kShape.producer_registers}) {
-      EXPECT_EQ(registers % 8, 0);
-      EXPECT_TRUE(registers >= 24 && registers <= 256) << registers;
-    }
-    EXPECT_LE(kShape.consumers * kWarpgroupThreads * kShape.consumer_registers +
-                  Kernel::kProducerThreads * kShape.producer_registers,
-              65536);
+  for (const int registers : {kShape.consumer_registers, kShape.producer_registers}) {
+    EXPECT_EQ(registers % 8, 0);
+    EXPECT_TRUE(registers >= 24 && registers <= 256) << registers;
   }
+  EXPECT_LE(kWarpgroupThreads *
+                (kShape.consumers * kShape.consumer_registers + kShape.producer_registers),
+            65536);
   EXPECT_LE(Kernel::kThreads, 1024);
   EXPECT_EQ(Kernel::kBlockM % octavo::kBlockM, 0) << "warpgroups skip tiles that kBlockM says";
 

@@ -8,9 +8,11 @@
 #include "core/tile_table.h"
 #include "core/validate.h"
 #include "octavo/error.h"
+#include "sm90/alignment.h"
 #include "sm90/attention/args.h"
 #include "sm90/attention/launch.h"
 #include "sm90/check.h"
+#include "sm90/device.h"
 #include "sm90/quantize/quantize.h"
 #include "sm90/tensor_map.h"
 #include "sm90/tile/fragment.h"
@@ -18,12 +20,7 @@
 namespace octavo::sm90 {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
 constexpr std::int64_t kMostRows = std::int64_t{1} << 30;
-
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 bool per_key(const DescaleMap& descale) { return descale.granularity == Granularity::token; }
 
@@ -72,27 +69,18 @@ Needs needs_of(const AttentionProblem& problem, const Operands& x) {
           problem.softcap > 0};
 }
 
+/// Contiguous codes [batches, heads, rows, columns].
+CodesView contiguous_codes(const void* data, std::int64_t columns, std::int64_t rows,
+                           std::int64_t heads, std::int64_t batches) {
+  return {data, columns, rows, heads, batches, columns, rows * columns, heads * rows * columns};
+}
 /// Row-major codes of an operand in the kernels' layout.
 CodesView rows_of(const DeviceOperand& x) {
-  return {x.codes,
-          x.padded_d,
-          x.padded_rows,
-          x.h,
-          x.b,
-          x.padded_d,
-          x.padded_rows * x.padded_d,
-          x.h * x.padded_rows * x.padded_d};
+  return contiguous_codes(x.codes, x.padded_d, x.padded_rows, x.h, x.b);
 }
 /// The same of V^T.
 CodesView transposed_rows_of(const DeviceOperand& x) {
-  return {x.codes,
-          x.padded_rows,
-          x.padded_d,
-          x.h,
-          x.b,
-          x.padded_rows,
-          x.padded_d * x.padded_rows,
-          x.h * x.padded_d * x.padded_rows};
+  return contiguous_codes(x.codes, x.padded_rows, x.padded_d, x.h, x.b);
 }
 /// Codes [b, s, h, d] with any strides.
 CodesView rows_of(const TensorView& x) {
@@ -126,12 +114,6 @@ DescaleMap descales_of(const DeviceOperand& x) {
 RowValues row_values(const TensorView& x) {
   if (!x.present()) return {};
   return {static_cast<float*>(x.data), x.stride[0], x.stride[1], x.stride[2]};
-}
-
-bool rows_are_wide(const TensorView& out) {
-  const auto unit = static_cast<std::int64_t>(16 / size_of(out.dtype));
-  return out.stride[0] % unit == 0 && out.stride[1] % unit == 0 && out.stride[2] % unit == 0 &&
-         reinterpret_cast<std::uintptr_t>(out.data) % 16 == 0;
 }
 
 /// Heads of a section of the schedule. Under a mask, items of all heads in order of length keep the
@@ -181,13 +163,11 @@ void set_lengths(AttentionArgs& args, const AttentionProblem& problem,
 }
 
 void set_scores(AttentionArgs& args, const AttentionProblem& problem) {
+  const ScoreScale scale = score_scale(problem.sm_scale, problem.softcap);
   args.sm_scale = static_cast<float>(problem.sm_scale);
-  args.sm_scale_log2 = static_cast<float>(problem.sm_scale * kLog2E);
-  if (problem.softcap > 0) {
-    const double cap = static_cast<double>(problem.softcap);
-    args.softcap_scale = static_cast<float>(problem.sm_scale / cap);
-    args.softcap_log2 = static_cast<float>(cap * kLog2E);
-  }
+  args.sm_scale_log2 = scale.sm_scale_log2;
+  args.softcap_scale = scale.softcap_scale;
+  args.softcap_log2 = scale.softcap_log2;
 }
 
 AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
@@ -220,14 +200,6 @@ AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
   set_scores(args, problem);
   set_lengths(args, problem, device_lengths);
   return args;
-}
-
-int multiprocessors() {
-  int device = 0, count = 0;
-  check(cudaGetDevice(&device), "reading the current device");
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-        "reading the number of multiprocessors");
-  return count;
 }
 
 void launch(const AttentionProblem& problem, const Operands& x, CudaStream stream,
@@ -288,9 +260,8 @@ struct Workspace {
 };
 
 /// Quantises what is in 16 bits, repacks V where it is FP8.
-Operands prepare(const AttentionProblem& problem, std::byte* workspace, CudaStream stream,
-                 const std::int32_t* device_lengths) {
-  Workspace work(problem);
+Operands prepare(const AttentionProblem& problem, Workspace work, std::byte* workspace,
+                 CudaStream stream, const std::int32_t* device_lengths) {
   Operands x;
   DeviceQkv qkv;
   if (!all_quantised(problem)) {
@@ -399,14 +370,15 @@ std::string describe_kernel(const AttentionProblem& problem) {
 void attend_on_device(const AttentionProblem& problem, void* workspace, std::size_t bytes,
                       CudaStream stream, const std::int32_t* device_lengths) {
   require_supported(problem);
-  const std::size_t needed = attention_workspace_bytes(problem);
-  if (needed > 0 && (workspace == nullptr || bytes < needed ||
-                     reinterpret_cast<std::uintptr_t>(workspace) % kAlignment != 0)) {
+  const Workspace work(problem);
+  const std::size_t needed = work.bytes();
+  if (needed > 0 && (workspace == nullptr || bytes < needed || !is_aligned(workspace))) {
     throw Error(ErrorCode::invalid_argument,
                 "attention_on_device: workspace has " + std::to_string(bytes) +
                     " bytes; must have " + std::to_string(needed) + " at a 256-byte boundary");
   }
-  const Operands x = prepare(problem, static_cast<std::byte*>(workspace), stream, device_lengths);
+  const Operands x =
+      prepare(problem, work, static_cast<std::byte*>(workspace), stream, device_lengths);
   launch(problem, x, stream, device_lengths);
 }
 

@@ -3,6 +3,7 @@
 // tensors travel there and back.
 #include "sm90/attention/attention.h"
 #include "sm90/check.h"
+#include "sm90/device.h"
 #include "sm90/host_tensors.h"
 #include "sm90/sm90.h"
 
@@ -12,8 +13,7 @@ namespace {
 std::string why_unsupported(const AttentionProblem& problem) {
   const std::string reason = why_unsupported_on_device(problem);
   if (!reason.empty()) return reason;
-  const DeviceStatus status = device_status();
-  return status.usable ? "" : status.sentence;
+  return device_is_hopper() ? "" : device_status().sentence;
 }
 
 void run_on_device(const AttentionProblem& problem) {

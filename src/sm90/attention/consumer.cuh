@@ -33,18 +33,13 @@ class Consumer {
   using KvRing = std::conditional_t<Traits::Scores::kGeneral, CountedRingState<Traits::kStages>,
                                     RingState<Traits::kStages>>;
 
-  /// Asked for again where it is needed: during the walk registers are for scores and output.
-  __device__ WorkItem current_item() const { return args_.schedule.at(shared_.item[q_.stage()]); }
-  __device__ int first_row(const WorkItem& item) const {
-    return item.m_block * Traits::kBlockM + warpgroup_ * kWarpgroupRows;
-  }
-
   /// All key tiles of one work item.
   __device__ void attend() {
-    const WorkItem item = current_item();
+    const WorkItem item = args_.schedule.at(shared_.item[q_.stage()]);
     const WindowMask mask = mask_of(args_, item.batch);
-    const int m = first_row(item);
-    const TileRange block = tiles_of(mask, item.m_block * Traits::kBlockM, Traits::kBlockM);
+    const int block_m = item.m_block * Traits::kBlockM;
+    const int m = block_m + warpgroup_ * kWarpgroupRows;
+    const TileRange block = tiles_of(mask, block_m, Traits::kBlockM);
     leave_notes(item, mask, m);
 
     Output<Traits> out;

@@ -42,16 +42,12 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   auto& shared = *reinterpret_cast<Shared<Traits>*>(memory);
   set_up(shared);
   if (threadIdx.x >= Traits::kConsumers * kWarpgroupThreads) {
-    if constexpr (Traits::kMovesRegisters) {
-      ptx::give_registers<Traits::kShape.producer_registers>();
-    }
+    ptx::give_registers<Traits::kShape.producer_registers>();
     if (threadIdx.x < Traits::kConsumers * kWarpgroupThreads + 32) {
       Producer<Traits>(args, shared).run();
     }
   } else {
-    if constexpr (Traits::kMovesRegisters) {
-      ptx::take_registers<Traits::kShape.consumer_registers>();
-    }
+    ptx::take_registers<Traits::kShape.consumer_registers>();
     Consumer<Traits>(args, shared).run();
   }
 }

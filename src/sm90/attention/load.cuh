@@ -99,7 +99,7 @@ class Producer {
     return note;
   }
 
-  /// Tells the consumers that there is no more, and waits until nobody needs the barriers.
+  /// Tells the consumers that there is no more.
   __device__ void finish() {
     ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
     if (lane_ == 0) {

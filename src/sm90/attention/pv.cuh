@@ -110,7 +110,6 @@ __device__ inline void finish_chunks(Output<Traits>& out, float (&acc)[kCount],
   constexpr int kNext = kLast ? kChunk : kChunk + 1;
   float next[Chunks<Traits>::width(kNext) / 2];
   if constexpr (kOverlap) start_chunk<Traits, kNext>(next, p, v);
-
   if constexpr (kLast) meanwhile();
   ptx::wgmma_wait<kOverlap ? 1 : 0>();
   ptx::pin(acc);

@@ -29,14 +29,6 @@ __device__ inline void requantise_p(const float (&p)[kScores], std::uint32_t (&w
   }
 }
 
-/// The power of two that brings `largest` into [128, 256); 1 for 0.
-__device__ inline float fold_scale(float largest) {
-  if (!(largest > 0)) return 1.0f;
-  const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
-  const int e = min(max(7 - exponent, -120), 120);
-  return __uint_as_float(static_cast<std::uint32_t>(e + 127) << 23);
-}
-
 /// Folds descales of V into one row of p; returns the row's unit.
 template <int kHalf>
 __device__ inline float fold_row(float (&p)[kScores], const float* v_descale) {

@@ -37,9 +37,7 @@ struct Traits {
   static constexpr int kConsumers = kShape.consumers;  // warpgroups of 64 query rows
   static constexpr int kStages = kShape.stages;        // of K and V in shared memory
   static constexpr int kBlockM = kConsumers * kWarpgroupRows;
-  static constexpr bool kMovesRegisters = kShape.consumer_registers > 0;
-  static constexpr int kProducerThreads = kMovesRegisters ? kWarpgroupThreads : 32;
-  static constexpr int kThreads = kConsumers * kWarpgroupThreads + kProducerThreads;
+  static constexpr int kThreads = (kConsumers + 1) * kWarpgroupThreads;  // and the producer's
 
   // Registers for two products of P V at a time.
   static constexpr bool kOverlapsPromotion = kConsumers == 2 && !Scores::kFoldsV;

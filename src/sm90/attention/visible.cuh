@@ -11,7 +11,6 @@ namespace octavo::sm90 {
 
 struct TileRange {
   int first = 0, last = 0;  // [first, last)
-  __device__ bool holds(int n) const { return first <= n && n < last; }
 };
 
 /// A value that all threads of a warp have, and of which the compiler then knows it: what follows

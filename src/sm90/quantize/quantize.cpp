@@ -5,14 +5,14 @@
 #include "core/tile_table.h"
 #include "core/validate.h"
 #include "octavo/cuda.h"
+#include "sm90/alignment.h"
 #include "sm90/check.h"
+#include "sm90/device.h"
 #include "sm90/quantize/launch.h"
 #include "sm90/quantize/quantize.h"
 
 namespace octavo::sm90 {
 namespace {
-
-constexpr std::size_t kAlignment = 256;
 
 [[noreturn]] void refuse(const std::string& sentence) {
   throw Error(ErrorCode::invalid_argument, "quantize_on_device: " + sentence);
@@ -26,8 +26,7 @@ class Arena {
   template <typename T>
   T* take(std::int64_t count) {
     std::byte* at = base_ == nullptr ? nullptr : base_ + used_;
-    used_ +=
-        (static_cast<std::size_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    used_ += aligned(static_cast<std::size_t>(count) * sizeof(T));
     return reinterpret_cast<T*>(at);
   }
   std::size_t used() const { return used_; }
@@ -77,14 +76,6 @@ struct Workspace {
   std::size_t bytes = 0;
 };
 
-/// Whether 16-byte loads may start at every eighth channel of every row.
-bool rows_are_aligned(const TensorView& x) {
-  const auto unit = static_cast<std::int64_t>(16 / size_of(x.dtype));
-  const bool strides =
-      x.stride[0] % unit == 0 && x.stride[1] % unit == 0 && x.stride[2] % unit == 0;
-  return strides && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
-}
-
 OperandArgs operand_args(const TensorView& x, const DeviceOperand& out, float* amax) {
   OperandArgs args;
   args.x = x.numel() == 0 ? nullptr : x.data;
@@ -101,7 +92,7 @@ OperandArgs operand_args(const TensorView& x, const DeviceOperand& out, float* a
   args.d = static_cast<int>(out.d);
   args.granularity = out.granularity;
   args.e5m2 = out.dtype == DType::f8_e5m2;
-  args.wide_loads = rows_are_aligned(x);
+  args.wide_loads = rows_are_wide(x);
   return args;
 }
 
@@ -217,14 +208,6 @@ struct Launch {
     check(cudaLaunchKernelExC(&config, kernel, parameters), what);
   }
 };
-
-int multiprocessors() {
-  int device = 0, count = 0;
-  check(cudaGetDevice(&device), "reading the current device");
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-        "reading the number of multiprocessors");
-  return count;
-}
 
 // With more heads a thread block, its copies wait less, and with an embedding fewer blocks stage
 // the same angles; with fewer, blocks end closer together.
@@ -345,8 +328,7 @@ DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std:
   const std::string reason = sm90::why_not_quantised(problem);
   if (!reason.empty()) throw Error(ErrorCode::unsupported, "quantize_on_device: " + reason);
   const sm90::Workspace work(problem, workspace);
-  if (workspace == nullptr || bytes < work.bytes ||
-      reinterpret_cast<std::uintptr_t>(workspace) % sm90::kAlignment != 0) {
+  if (workspace == nullptr || bytes < work.bytes || !sm90::is_aligned(workspace)) {
     sm90::refuse("workspace has " + std::to_string(bytes) + " bytes; must have " +
                  std::to_string(work.bytes) + " at a 256-byte boundary");
   }
