@@ -6,8 +6,10 @@
 
 #include <cstdint>
 
+#include "core/mask.h"
 #include "core/quant_block.h"
 #include "octavo/tensor.h"
+#include "sm90/quantize/divisor.h"
 #include "sm90/tile/scheduler.h"
 
 namespace octavo::sm90 {
@@ -24,10 +26,36 @@ struct RowValues {
   }
 };
 
+/// A DescaleMap without divisions: the producer warp shares its scheduler with a warp of every
+/// consumer warpgroup, and what it issues they wait for.
+struct Descales {
+  const float* data = nullptr;
+  std::int64_t stride_b = 0, stride_h = 0, stride_block = 0;
+  Divisor rows_per_block, heads_per_entry;
+
+  Descales() = default;
+  explicit Descales(const DescaleMap& map)
+      : data(map.data),
+        stride_b(map.stride_b),
+        stride_h(map.stride_h),
+        stride_block(map.stride_block),
+        rows_per_block(static_cast<int>(map.rows_per_block)),
+        heads_per_entry(static_cast<int>(map.heads_per_entry)) {}
+
+#ifdef __CUDACC__
+  __device__ const float* line(int b, int h) const {
+    return data + b * stride_b + heads_per_entry.quotient(h) * stride_h;
+  }
+  __device__ float at(const float* line, int row) const {
+    return line[rows_per_block.quotient(row) * stride_block];
+  }
+#endif
+};
+
 struct AttentionArgs {
   CUtensorMap q, k;  // [b, h, rows, channels]
   CUtensorMap v;     // [b, h, channels, keys in kv order]
-  DescaleMap q_descale, k_descale, v_descale;
+  Descales q_descale, k_descale, v_descale;
   RowValues score_shift;
   RowValues lse;
 
@@ -39,8 +67,8 @@ struct AttentionArgs {
   Schedule schedule;
   int sq = 0, sk = 0;
   int dv = 0;                          // channels of out
-  int group = 1;                       // query heads that share a kv head
-  std::int64_t left = -1, right = -1;  // octavo/attention.h, MaskSpec
+  Divisor group;                       // query heads that share a kv head
+  int left = -1, right = -1;           // octavo/attention.h, MaskSpec; at most 2^30
 
   float sm_scale = 0;
   float sm_scale_log2 = 0;                    // sm_scale log2 e

@@ -177,9 +177,9 @@ AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
   args.q = make_tensor_map(x.q, 128, kWarpgroupRows);
   args.k = make_tensor_map(x.k, 128, kBlockN);
   args.v = make_tensor_map(x.v, kBlockN, kernel_dims(n).dv);
-  args.q_descale = x.q_descale;
-  args.k_descale = x.k_descale;
-  args.v_descale = x.v_descale;
+  args.q_descale = Descales(x.q_descale);
+  args.k_descale = Descales(x.k_descale);
+  args.v_descale = Descales(x.v_descale);
   args.k_per_key = per_key(x.k_descale);
   args.v_per_key = per_key(x.v_descale);
   args.score_shift = x.score_shift;
@@ -194,9 +194,12 @@ AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
   args.sq = static_cast<int>(n.sq);
   args.sk = static_cast<int>(n.sk);
   args.dv = static_cast<int>(n.dv);
-  args.group = static_cast<int>(n.group());
-  args.left = problem.mask.left;
-  args.right = problem.mask.right;
+  args.group = Divisor(static_cast<int>(n.group()));
+  const auto reach = [](std::int64_t keys) {  // a side longer than any sequence is a limit, too
+    return static_cast<int>(std::min(keys, kMostRows));
+  };
+  args.left = reach(problem.mask.left);
+  args.right = reach(problem.mask.right);
   set_scores(args, problem);
   set_lengths(args, problem, device_lengths);
   return args;

@@ -23,7 +23,7 @@ class Consumer {
   __device__ void run() {
     while (true) {
       ptx::mbarrier_wait(&shared_.q_full[q_.stage()], q_.phase());
-      if (shared_.item[q_.stage()] == kNoItem) break;
+      if (shared_.item[q_.stage()].m == kNoItem) break;
       attend();
       q_.advance();
     }
@@ -35,23 +35,17 @@ class Consumer {
 
   /// All key tiles of one work item.
   __device__ void attend() {
-    const WorkItem item = args_.schedule.at(shared_.item[q_.stage()]);
-    const WindowMask mask = mask_of(args_, item.batch);
-    const int block_m = item.m_block * Traits::kBlockM;
-    const int m = block_m + warpgroup_ * kWarpgroupRows;
-    const TileRange block = tiles_of(mask, block_m, Traits::kBlockM);
-    leave_notes(item, mask, m);
-
     Output<Traits> out;
     SoftmaxState state;
-    if (block.first < block.last) wait_for(kv_);
-    for (int n = block.last - 1; n >= block.first; --n) {
-      const WalkNote walk = shared_.walk[warp_];
+    const int first = item().first, last = item().last;
+    if (first < last) wait_for(kv_);
+    for (int n = last - 1; n >= first; --n) {
+      const WalkNote walk = shared_.walk[q_.stage()][warpgroup_];
       KvRing next = kv_;
       next.advance();
       // Waits for the tile after this one while this one's last product is under way.
       const auto look_ahead = [&] {
-        if (n > block.first) wait_for(next);
+        if (n > first) wait_for(next);
       };
       if (walk.first <= n && n < walk.last) {
         step(out, state, n * kBlockN, walk.first_full <= n && n < walk.last_full, look_ahead);
@@ -61,9 +55,12 @@ class Consumer {
       release(&shared_.kv_empty[kv_.stage()]);
       kv_ = next;
     }
+    epilogue(out, state, item(), warpgroup_, rows(), args_);
     release(&shared_.q_empty[q_.stage()]);
-    epilogue(out, state, item, m, args_);
   }
+
+  __device__ const ItemNote& item() const { return shared_.item[q_.stage()]; }
+  __device__ const RowNote* rows() const { return shared_.rows[q_.stage()][warpgroup_]; }
 
   /// One key tile.
   template <typename Meanwhile>
@@ -72,15 +69,15 @@ class Consumer {
     const int stage = kv_.stage();
     const TileNote note = shared_.tile[stage];
     float factor[2];
-    load_factors(factor, shared_.rows[warpgroup_], args_, note.k_descale);
+    load_factors(factor, rows(), args_, note.k_descale);
     float s[kScores];
     qk<Traits>(s, ptx::operand_word(shared_.q[q_.stage()][warpgroup_]),
                ptx::operand_word(shared_.k[stage]));
     if constexpr (Traits::Scores::kGeneral) {
-      transform(s, factor, shared_.rows[warpgroup_], args_, note.k_descale,
+      transform(s, factor, rows(), args_, note.k_descale,
                 shared_.k_descale[stage]);
     }
-    if (!full) hide(s, shared_.rows[warpgroup_], n);
+    if (!full) hide(s, mask_of(args_, item().keys), item().m + warpgroup_ * kWarpgroupRows, n);
     Promotion promotion;
     update_max(s, factor, state, promotion.alpha);
     exponentiate<Traits::kShape.spreads_exponentials>(s, factor, state);
@@ -95,20 +92,6 @@ class Consumer {
     requantise_p(s, p);
     ptx::pin(p);
     pv(out, p, ptx::operand_word(shared_.v[stage]), promotion, meanwhile);
-  }
-
-  /// Every warp writes what its own threads read: warps may be at different items.
-  __device__ void leave_notes(const WorkItem& item, const WindowMask& mask, int m) {
-    __syncwarp();  // nobody still reads those of the item before
-    if (threadIdx.x % 4 == 0) {
-      RowNote* own = shared_.rows[warpgroup_] + own_row();
-      own[0] = note_of(args_, item, mask, m + own_row());
-      own[8] = note_of(args_, item, mask, m + own_row() + 8);
-    }
-    const TileRange mine = tiles_of(mask, m, kWarpgroupRows);
-    const TileRange full = full_tiles_of(mask, m, kWarpgroupRows);
-    shared_.walk[warp_] = {mine.first, mine.last, full.first, full.last};
-    __syncwarp();
   }
 
   /// Folds descales of V per key into p. The product's row sums are then of folded weights, so the

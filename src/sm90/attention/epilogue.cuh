@@ -97,7 +97,8 @@ __device__ inline void store_row(const Output<Traits>& out, std::byte* row,
 
 template <typename Traits, int kHalf>
 __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state,
-                                  const WorkItem& item, int m, const AttentionArgs& args) {
+                                  const ItemNote& item, int m, const RowNote* rows,
+                                  const AttentionArgs& args) {
   const float l = out.l[kHalf];
   const float inverse = l == 0 ? 0.0f : 1.0f / l;
 #pragma unroll
@@ -116,7 +117,7 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
   store_row<Traits, kHalf>(out, to, args);
   if (to == nullptr || args.lse.data == nullptr || threadIdx.x % 4 != 0) return;
   // Inside a softcap the shift has been put back already.
-  const float shift = args.softcap_scale > 0 ? 0.0f : args.sm_scale * shift_of(args, item, row);
+  const float shift = args.softcap_scale > 0 ? 0.0f : args.sm_scale * rows[own_row() + 8 * kHalf].shift;
   const float log2_sum = state.m[kHalf] + (log2f(l) - kPExponentShift);
   *args.lse.at(item.batch, item.head, row) =
       l == 0 ? -INFINITY : __fmaf_rn(log2_sum, static_cast<float>(kLn2), shift);
@@ -124,9 +125,11 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
 
 template <typename Traits>
 __device__ inline void epilogue(Output<Traits>& out, const SoftmaxState& state,
-                                const WorkItem& item, int m, const AttentionArgs& args) {
-  finish_row<Traits, 0>(out, state, item, m, args);
-  finish_row<Traits, 1>(out, state, item, m, args);
+                                const ItemNote& item, int warpgroup, const RowNote* rows,
+                                const AttentionArgs& args) {
+  const int m = item.m + warpgroup * kWarpgroupRows;
+  finish_row<Traits, 0>(out, state, item, m, rows, args);
+  finish_row<Traits, 1>(out, state, item, m, rows, args);
 }
 
 }  // namespace octavo::sm90

@@ -15,11 +15,11 @@ __device__ inline void set_up(Shared<Traits>& shared) {
   constexpr int kConsumerWarps = Traits::kConsumers * kWarpgroupThreads / 32;
   if (threadIdx.x == 0) {
     for (int i = 0; i < Traits::kQStages; ++i) {
-      ptx::mbarrier_init(&shared.q_full[i], 1);
+      ptx::mbarrier_init(&shared.q_full[i], 32);
       ptx::mbarrier_init(&shared.q_empty[i], kConsumerWarps);
     }
     for (int i = 0; i < Traits::kStages; ++i) {
-      ptx::mbarrier_init(&shared.kv_full[i], 1);
+      ptx::mbarrier_init(&shared.kv_full[i], Traits::kTileWriters);
       ptx::mbarrier_init(&shared.kv_empty[i], kConsumerWarps);
     }
     ptx::fence_barrier_init();

@@ -11,6 +11,50 @@
 
 namespace octavo::sm90 {
 
+/// Descales of the K and V of one head.
+template <typename Traits>
+class TileSource {
+ public:
+  __device__ TileSource(const AttentionArgs& args, int batch, int head, int keys)
+      : args_(args),
+        k_(args.k_descale.line(batch, head)),
+        v_(args.v_descale.line(batch, head)),
+        keys_(keys) {}
+
+  /// Of the tile that begins at `key`; `unit` is that of O, 0 before the first tile.
+  __device__ TileNote note(int key, float& unit) const {
+    TileNote note{1.0f, 1.0f, 1.0f, 1.0f};
+    if (!args_.k_per_key) note.k_descale = args_.k_descale.at(k_, key);
+    if constexpr (Traits::Scores::kFoldsV) return note;  // rows have units of their own
+    const UnitChange change = change_unit(unit, args_.v_descale.at(v_, key));
+    note.keep = change.keep;
+    note.add = change.add;
+    note.unit = unit;
+    return note;
+  }
+
+  /// One descale a key; 0 past the last valid one, whatever stands there.
+  __device__ void copy_k(float* to, int key, int lane) const {
+    copy(k_, args_.k_descale.stride_block, to, key, lane);
+  }
+  __device__ void copy_v(float* to, int key, int lane) const {
+    copy(v_, args_.v_descale.stride_block, to, key, lane);
+  }
+
+ private:
+  __device__ void copy(const float* from, std::int64_t stride, float* to, int key,
+                       int lane) const {
+#pragma unroll 1
+    for (int i = lane; i < kBlockN; i += 32) {
+      to[i] = key + i < keys_ ? from[(key + i) * stride] : 0.0f;
+    }
+  }
+
+  const AttentionArgs& args_;
+  const float *k_, *v_;
+  const int keys_;
+};
+
 template <typename Traits>
 class Producer {
  public:
@@ -30,19 +74,50 @@ class Producer {
  private:
   __device__ void load_item(int index) {
     const WorkItem item = args_.schedule.at(index);
-    const WindowMask mask = mask_of(args_, item.batch);
-    const int m = item.m_block * Traits::kBlockM;
-    ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
-    if (lane_ == 0) load_q(index, item, m);
-    q_.advance();
-    unit_ = 0;
+    const int keys = args_.keys(item.batch), m = item.m_block * Traits::kBlockM;
+    const KernelMask mask = mask_of(args_, keys);
     const TileRange tiles = tiles_of(mask, m, Traits::kBlockM);
-    for (int n = tiles.last - 1; n >= tiles.first; --n) load_kv(item, n);
+    ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
+    leave_notes(item, mask, m, tiles);
+    load_q(item, m);
+    q_.advance();
+    load_keys(item, keys, tiles);
   }
 
-  __device__ void load_q(int index, const WorkItem& item, int m) {
+  /// What consumers know of the item.
+  __device__ void leave_notes(const WorkItem& item, const KernelMask& mask, int m,
+                              const TileRange& tiles) {
+    const int stage = q_.stage();
+    if (lane_ == 0) {
+      shared_.item[stage] = {m, item.head, item.batch, mask.sk, tiles.first, tiles.last};
+    }
+    if (lane_ < Traits::kConsumers) {
+      const int first_row = m + lane_ * kWarpgroupRows;
+      const TileRange mine = tiles_of(mask, first_row, kWarpgroupRows);
+      const TileRange full = full_tiles_of(mask, first_row, kWarpgroupRows);
+      shared_.walk[stage][lane_] = {mine.first, mine.last, full.first, full.last};
+    }
+    const float* descales = args_.q_descale.line(item.batch, item.head);
+    const float* shifts = args_.score_shift.at(item.batch, item.head, 0);
+#pragma unroll 1
+    for (int i = lane_; i < Traits::kBlockM; i += 32) {
+      RowNote note{};
+      if (m + i < args_.sq) {
+        note.q_descale = args_.q_descale.at(descales, m + i);
+        if (args_.score_shift.data != nullptr) {
+          note.shift = shifts[(m + i) * args_.score_shift.stride_s];
+        }
+      }
+      shared_.rows[stage][i / kWarpgroupRows][i % kWarpgroupRows] = note;
+    }
+  }
+
+  __device__ void load_q(const WorkItem& item, int m) {
     std::uint64_t* full = &shared_.q_full[q_.stage()];
-    shared_.item[q_.stage()] = index;
+    if (lane_ != 0) {
+      ptx::mbarrier_arrive(full);
+      return;
+    }
     ptx::mbarrier_arrive_expect_tx(full, Shared<Traits>::kQBytes);
     for (int wg = 0; wg < Traits::kConsumers; ++wg) {
       for (int piece = 0; piece < Traits::kPieces; ++piece) {
@@ -52,60 +127,46 @@ class Producer {
     }
   }
 
-  __device__ void load_kv(const WorkItem& item, int n) {
-    const int head = item.head / args_.group, key = n * kBlockN, stage = kv_.stage();
-    ptx::mbarrier_wait(&shared_.kv_empty[stage], kv_.empty_phase());
-    if constexpr (Traits::Scores::kGeneral) {
-      if (args_.k_per_key) {
-        load_descales(args_.k_descale, shared_.k_descale[stage], item.batch, head, key);
+  /// Key tiles from the last to the first. Descales of a tile are fetched before its place in
+  /// shared memory falls free: consumers wait for what happens from then on.
+  __device__ void load_keys(const WorkItem& item, int keys, const TileRange& tiles) {
+    const int head = args_.group.quotient(item.head);
+    const TileSource<Traits> source(args_, item.batch, head, keys);
+    float unit = 0;
+    for (int n = tiles.last - 1; n >= tiles.first; --n) {
+      const TileNote note = source.note(n * kBlockN, unit);
+      const int stage = kv_.stage();
+      ptx::mbarrier_wait(&shared_.kv_empty[stage], kv_.empty_phase());
+      if constexpr (Traits::Scores::kGeneral) {
+        if (args_.k_per_key) source.copy_k(shared_.k_descale[stage], n * kBlockN, lane_);
       }
-    }
-    if constexpr (Traits::Scores::kFoldsV) {
-      load_descales(args_.v_descale, shared_.v_descale[stage], item.batch, head, key);
-    }
-    if (lane_ == 0) shared_.tile[stage] = note_of_tile(item.batch, head, key);
-    __syncwarp();
-    if (lane_ == 0) {
-      std::uint64_t* full = &shared_.kv_full[stage];
-      ptx::mbarrier_arrive_expect_tx(full, Shared<Traits>::kKvBytes);
-      for (int piece = 0; piece < Traits::kPieces; ++piece) {
-        ptx::tma_load_4d(shared_.k[stage][piece], &args_.k, full, piece * 128, key, head,
-                         item.batch);
+      if constexpr (Traits::Scores::kFoldsV) {
+        source.copy_v(shared_.v_descale[stage], n * kBlockN, lane_);
       }
-      ptx::tma_load_4d(shared_.v[stage], &args_.v, full, key, 0, head, item.batch);
-    }
-    kv_.advance();
-  }
-
-  /// One descale a key; 0 past the last valid one, whatever stands there.
-  __device__ void load_descales(const DescaleMap& map, float* to, int batch, int head, int key) {
-    const int keys = args_.keys(batch);
-    const float* from = map.data + batch * map.stride_b + head * map.stride_h;
-    const int stride = static_cast<int>(map.stride_block);
-#pragma unroll 1
-    for (int i = lane_; i < kBlockN; i += 32) {
-      to[i] = key + i < keys ? from[std::int64_t{key + i} * stride] : 0.0f;
+      if (lane_ == 0) {
+        shared_.tile[stage] = note;
+        load_tile(item.batch, head, n * kBlockN, stage);
+      } else if (Traits::kTileWriters > 1) {
+        ptx::mbarrier_arrive(&shared_.kv_full[stage]);
+      }
+      kv_.advance();
     }
   }
 
-  __device__ TileNote note_of_tile(int batch, int head, int key) {
-    TileNote note{1.0f, 1.0f, 1.0f, 1.0f};
-    if (!args_.k_per_key) note.k_descale = args_.k_descale.at(batch, head, key);
-    if constexpr (Traits::Scores::kFoldsV) return note;  // rows have units of their own
-    const UnitChange change = change_unit(unit_, args_.v_descale.at(batch, head, key));
-    note.keep = change.keep;
-    note.add = change.add;
-    note.unit = unit_;
-    return note;
+  __device__ void load_tile(int batch, int head, int key, int stage) {
+    std::uint64_t* full = &shared_.kv_full[stage];
+    ptx::mbarrier_arrive_expect_tx(full, Shared<Traits>::kKvBytes);
+    for (int piece = 0; piece < Traits::kPieces; ++piece) {
+      ptx::tma_load_4d(shared_.k[stage][piece], &args_.k, full, piece * 128, key, head, batch);
+    }
+    ptx::tma_load_4d(shared_.v[stage], &args_.v, full, key, 0, head, batch);
   }
 
   /// Tells the consumers that there is no more.
   __device__ void finish() {
     ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
-    if (lane_ == 0) {
-      shared_.item[q_.stage()] = kNoItem;
-      ptx::mbarrier_arrive(&shared_.q_full[q_.stage()]);
-    }
+    if (lane_ == 0) shared_.item[q_.stage()].m = kNoItem;
+    ptx::mbarrier_arrive(&shared_.q_full[q_.stage()]);
   }
 
   const AttentionArgs& args_;
@@ -113,7 +174,6 @@ class Producer {
   const int lane_;
   RingState<Traits::kQStages> q_;
   RingState<Traits::kStages> kv_;
-  float unit_ = 0;  // of O; 0 before the first tile
 };
 
 }  // namespace octavo::sm90

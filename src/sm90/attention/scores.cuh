@@ -24,19 +24,6 @@ __device__ inline int own_row(int thread = static_cast<int>(threadIdx.x)) {
   return fragment_row(thread % kWarpgroupThreads);
 }
 
-/// q . mean(K) of a row, which K smoothing took from its scores.
-__device__ inline float shift_of(const AttentionArgs& args, const WorkItem& item, int row) {
-  return args.score_shift.data == nullptr ? 0.0f : *args.score_shift.at(item.batch, item.head, row);
-}
-
-__device__ inline RowNote note_of(const AttentionArgs& args, const WorkItem& item,
-                                  const WindowMask& mask, int row) {
-  if (row >= args.sq) return {};
-  const KeyRange keys = mask.row(row);
-  return {static_cast<int>(keys.begin), static_cast<int>(keys.end),
-          args.q_descale.at(item.batch, item.head, row), shift_of(args, item, row)};
-}
-
 /// core/softmax_constants.h, clamp_factor.
 __device__ inline float clamp_to_normal(float c) {
   return fminf(fmaxf(c, 0x1p-126f), 0x1.fffffep127f);
@@ -81,14 +68,14 @@ __device__ inline void transform(float (&s)[kScores], float (&factor)[2], const 
   }
 }
 
-/// Hides what the mask hides in the tile that begins at key n.
-__device__ inline void hide(float (&s)[kScores], const RowNote* rows, int n) {
+/// Hides what the mask hides in the tile that begins at key n, from rows of which row m is first.
+__device__ inline void hide(float (&s)[kScores], const KernelMask& mask, int m, int n) {
   const int thread = ptx::opaque(static_cast<int>(threadIdx.x)) % kWarpgroupThreads;
-  const int first = n + fragment_first_column(thread), row = fragment_row(thread);
+  const int first = n + fragment_first_column(thread), row = m + fragment_row(thread);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     // Ends relative to the thread's first column: then columns are constants.
-    const RowNote& keys = rows[row + 8 * half];
+    const auto keys = mask.row(row + 8 * half);
     const int begin = keys.begin - first, end = keys.end - first;
 #pragma unroll
     for (int r = 0; r < kScores; ++r) {

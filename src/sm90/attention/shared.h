@@ -11,11 +11,18 @@ namespace octavo::sm90 {
 
 inline constexpr int kOnesRows = 8;  // beside V^T: the product's row sums of P
 
-/// What a consumer knows of a query row.
-struct alignas(16) RowNote {
-  int begin, end;   // keys that it sees
+/// What the producer says of a query row.
+struct RowNote {
   float q_descale;  // 0 beyond the last row
   float shift;      // q . mean(K)
+};
+
+/// What it says of a work item: where it is, valid keys of its batch entry, key tiles
+/// [first, last) that any of its rows sees.
+struct alignas(16) ItemNote {
+  int m, head, batch;  // first query row; m = kNoItem ends the work
+  int keys;
+  int first, last;
 };
 
 /// Key tiles that a warpgroup visits, and those of them that need no mask.
@@ -42,10 +49,9 @@ struct alignas(1024) Shared {
   TileNote tile[Traits::kStages];
   float k_descale[Traits::kStages][Traits::kDescales];  // one a key, where it is so
   float v_descale[Traits::kStages][Traits::kDescales];
-  int item[Traits::kQStages];  // of the schedule; kNoItem ends the work
-  // Notes that consumers leave for themselves: registers are for scores and output.
-  RowNote rows[Traits::kConsumers][kWarpgroupRows];
-  WalkNote walk[Traits::kConsumers * kWarpgroupThreads / 32];  // a warp
+  ItemNote item[Traits::kQStages];
+  WalkNote walk[Traits::kQStages][Traits::kConsumers];
+  RowNote rows[Traits::kQStages][Traits::kConsumers][kWarpgroupRows];
 
   std::uint64_t q_full[Traits::kQStages], q_empty[Traits::kQStages];
   std::uint64_t kv_full[Traits::kStages], kv_empty[Traits::kStages];

@@ -47,6 +47,8 @@ struct Traits {
   static constexpr int kPieces = (kD + 127) / 128;
   static constexpr int kQStages = 2;
   static constexpr int kDescales = Scores::kGeneral ? kBlockN : 1;  // of K, and of V, a key tile
+  // Lanes of the producer that write notes of a key tile, each of which arrives at kv_full.
+  static constexpr int kTileWriters = Scores::kGeneral ? 32 : 1;
 };
 
 }  // namespace octavo::sm90

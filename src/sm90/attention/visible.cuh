@@ -9,31 +9,34 @@
 
 namespace octavo::sm90 {
 
+/// Key tiles [first, last).
 struct TileRange {
-  int first = 0, last = 0;  // [first, last)
+  int first = 0, last = 0;
 };
 
 /// A value that all threads of a warp have, and of which the compiler then knows it: what follows
 /// from it lives in uniform registers.
 __device__ inline int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 
-__device__ inline WindowMask mask_of(const AttentionArgs& args, int batch) {
-  return {args.sq, args.keys(batch), args.left, args.right};
+using KernelMask = BasicWindowMask<int>;
+
+/// The mask of a batch entry with `keys` valid keys.
+__device__ inline KernelMask mask_of(const AttentionArgs& args, int keys) {
+  return {args.sq, keys, args.left, args.right};
 }
 
 /// Key tiles that any of the rows [m, m + rows) sees.
-__device__ inline TileRange tiles_of(const WindowMask& mask, int m, int rows) {
+__device__ inline TileRange tiles_of(const KernelMask& mask, int m, int rows) {
   if (m >= mask.sq) return {};
   const auto [first, last] = block_range(mask, m, rows, kBlockN);
-  return {static_cast<int>(first), static_cast<int>(last)};
+  return {first, last};
 }
 
 /// Key tiles of which all of these rows see every key: they need no test of single scores.
-__device__ inline TileRange full_tiles_of(const WindowMask& mask, int m, int rows) {
+__device__ inline TileRange full_tiles_of(const KernelMask& mask, int m, int rows) {
   if (m >= mask.sq) return {};
-  const std::int64_t last_row = min(std::int64_t{m} + rows, mask.sq) - 1;
-  return {static_cast<int>((mask.row(last_row).begin + kBlockN - 1) / kBlockN),
-          static_cast<int>(mask.row(m).end / kBlockN)};
+  const auto [first, last] = full_block_range(mask, m, rows, kBlockN);
+  return {first, last};
 }
 
 }  // namespace octavo::sm90
