@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "octavo/error.h"
@@ -29,24 +30,37 @@ inline Memory allocate(std::int64_t bytes) {
   return Memory(p);
 }
 
-/// Median time of `launch` in microseconds, by events on `stream`, after three runs to warm up.
+struct DestroyEvent {
+  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+};
+using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
+
+inline Event record(cudaStream_t stream) {
+  cudaEvent_t event;
+  check(cudaEventCreate(&event), "event");
+  Event owner(event);
+  check(cudaEventRecord(event, stream), "event");
+  return owner;
+}
+
+/// Median time of `launch` in microseconds, by events on `stream`, after three runs to warm up. All
+/// runs are queued before the first is waited for, so that the GPU never waits for the CPU.
 template <typename Launch>
 double median_us(cudaStream_t stream, int reps, Launch launch) {
-  cudaEvent_t start, stop;
-  check(cudaEventCreate(&start), "event");
-  check(cudaEventCreate(&stop), "event");
-  std::vector<double> us;
-  for (int i = 0; i < reps + 3; ++i) {
-    check(cudaEventRecord(start, stream), "event");
+  for (int i = 0; i < 3; ++i) launch();
+  std::vector<Event> marks;
+  marks.push_back(record(stream));
+  for (int i = 0; i < reps; ++i) {
     launch();
-    check(cudaEventRecord(stop, stream), "event");
-    check(cudaEventSynchronize(stop), "timing");
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, start, stop), "timing");
-    if (i >= 3) us.push_back(1e3 * static_cast<double>(ms));
+    marks.push_back(record(stream));
   }
-  check(cudaEventDestroy(start), "event");
-  check(cudaEventDestroy(stop), "event");
+  check(cudaStreamSynchronize(stream), "timing");
+  std::vector<double> us;
+  for (std::size_t i = 1; i < marks.size(); ++i) {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, marks[i - 1].get(), marks[i].get()), "timing");
+    us.push_back(1e3 * static_cast<double>(ms));
+  }
   std::nth_element(us.begin(), us.begin() + us.size() / 2, us.end());
   return us[us.size() / 2];
 }

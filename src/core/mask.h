@@ -81,8 +81,10 @@ constexpr BasicKeyRange<IndexOf<MaskType>> rows_range(const MaskType& mask, Inde
 
 /// Key blocks [first, last) that query rows [m, m + rows) must visit.
 template <typename MaskType>
-constexpr std::pair<IndexOf<MaskType>, IndexOf<MaskType>> block_range(
-    const MaskType& mask, IndexOf<MaskType> m, IndexOf<MaskType> rows, IndexOf<MaskType> block_n) {
+constexpr std::pair<IndexOf<MaskType>, IndexOf<MaskType>> block_range(const MaskType& mask,
+                                                                      IndexOf<MaskType> m,
+                                                                      IndexOf<MaskType> rows,
+                                                                      IndexOf<MaskType> block_n) {
   const auto keys = rows_range(mask, m, rows);
   if (keys.empty()) return {0, 0};
   return {keys.begin / block_n, (keys.end + block_n - 1) / block_n};

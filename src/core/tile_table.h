@@ -39,7 +39,7 @@ constexpr KernelShape kernel_shape(int padded_d) {
   switch (padded_d) {
     case 64: return {3, 4, 160, 32, false};   // S 64 + O 32 registers a thread
     case 96: return {3, 4, 160, 32, true};    // S 64 + O 48
-    case 128: return {3, 4, 160, 32, true};   // S 64 + O 64
+    case 128: return {3, 4, 160, 32, false};  // S 64 + O 64
     case 192: return {2, 2, 240, 24, false};  // O 96; 57 KB a stage
     default: return {2, 2, 240, 24, false};   // O 128; 65 KB a stage
   }

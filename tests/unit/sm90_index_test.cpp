@@ -176,6 +176,36 @@ TEST(Sm90Scheduler, CausalLoadsAreEvenToFivePercent) {
   }
 }
 
+TEST(Sm90Scheduler, SectionsUnderAMaskHoldWholePairsOfRoundsOrAllHeads) {
+  constexpr std::int64_t kTokens = 16384, kHidden = 2048;
+  for (const std::int64_t d : {64, 128, 256}) {
+    for (std::int64_t s = 512; s <= kTokens; s *= 2) {
+      for (const std::int64_t group : {1, 4}) {
+        const std::int64_t heads = kTokens / s * kHidden / d, m_blocks = (s + 127) / 128;
+        const std::int64_t bytes = s * 2 * d / group;
+        const std::int64_t section = section_by_length(bytes, group, heads, m_blocks, kSms);
+        SCOPED_TRACE(testing::Message() << "d " << d << " s " << s << " group " << group);
+        EXPECT_EQ(section % group, 0);
+        if (section == heads) continue;
+        EXPECT_EQ(section * m_blocks % (2 * kSms), 0);
+        EXPECT_LE(section * bytes, kMostSectionBytes);
+        const Schedule schedule{static_cast<int>(m_blocks), static_cast<int>(heads), 1,
+                                static_cast<int>(section)};
+        EXPECT_LT(imbalance(schedule, kSms), 1.15);
+      }
+    }
+  }
+  EXPECT_EQ(section_by_length(512 << 10, 1, 128, 8, kSms), 33);  // 264 items, of 17 MB
+  EXPECT_EQ(section_by_length(64 << 20, 1, 16, 128, kSms), 16);  // nothing fits
+}
+
+TEST(Sm90Scheduler, SectionsOfEqualItemsFitL2AndHoldWholeGroups) {
+  EXPECT_EQ(section_of_equals(1 << 20, 1, 64), 24);
+  EXPECT_EQ(section_of_equals(1 << 20, 5, 60), 20);
+  EXPECT_EQ(section_of_equals(100 << 20, 8, 64), 8);
+  EXPECT_EQ(section_of_equals(0, 2, 64), 64);
+}
+
 // ---- Shapes of kernels
 
 template <typename Kernel>

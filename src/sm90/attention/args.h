@@ -66,15 +66,17 @@ struct AttentionArgs {
 
   Schedule schedule;
   int sq = 0, sk = 0;
-  int dv = 0;                          // channels of out
-  Divisor group;                       // query heads that share a kv head
-  int left = -1, right = -1;           // octavo/attention.h, MaskSpec; at most 2^30
+  int dv = 0;                 // channels of out
+  Divisor group;              // query heads that share a kv head
+  int left = -1, right = -1;  // octavo/attention.h, MaskSpec; at most 2^30
 
   float sm_scale = 0;
   float sm_scale_log2 = 0;                    // sm_scale log2 e
   float softcap_scale = 0;                    // sm_scale / softcap; 0: no softcap
   float softcap_log2 = 0;                     // softcap log2 e
   bool k_per_key = false, v_per_key = false;  // descales of K, V: one a key
+
+  int once = 1;  // pv.cuh, promote_in_place
 
   const std::int32_t* device_lengths = nullptr;  // [b], or null
   bool has_lengths = false;                      // `lengths` counts

@@ -116,25 +116,21 @@ RowValues row_values(const TensorView& x) {
   return {static_cast<float*>(x.data), x.stride[0], x.stride[1], x.stride[2]};
 }
 
-/// Heads of a section of the schedule. Under a mask, items of all heads in order of length keep the
-/// blocks evenly loaded; without one all items are alike, and heads whose K and V fit L2 together
-/// come one section after another.
-std::int64_t section_of(const AttentionProblem& problem) {
-  constexpr std::int64_t kBytes = 24 << 20;  // of the 50 MB that the blocks of a wave share
-  const Dims& n = problem.dims;
-  const std::int64_t all = std::max<std::int64_t>(n.hq * n.b, 1);
-  if (problem.mask != MaskSpec::none()) return all;
-  const std::int64_t head_bytes = std::max<std::int64_t>(n.sk * (n.d + n.dv), 1);
-  return std::min(std::max<std::int64_t>(kBytes / head_bytes, 1) * n.group(), all);
-}
-
 Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
   const Dims& n = problem.dims;
+  const std::int64_t m_blocks = ceil_div(n.sq, kernel.block_m);
+  const std::int64_t items = m_blocks * n.hq * n.b;
   Schedule schedule;
-  schedule.m_blocks = static_cast<int>(ceil_div(n.sq, kernel.block_m));
+  schedule.m_blocks = static_cast<int>(m_blocks);
   schedule.heads = static_cast<int>(n.hq);
   schedule.batches = static_cast<int>(n.b);
-  schedule.section = static_cast<int>(section_of(problem));
+  if (items == 0) return schedule;
+  const std::int64_t head_bytes = n.sk * (n.d + n.dv) / n.group();
+  const auto blocks = std::min<std::int64_t>(items, multiprocessors());
+  schedule.section = static_cast<int>(
+      problem.mask == MaskSpec::none()
+          ? section_of_equals(head_bytes, n.group(), n.hq * n.b)
+          : section_by_length(head_bytes, n.group(), n.hq * n.b, m_blocks, blocks));
   return schedule;
 }
 

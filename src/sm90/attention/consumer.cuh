@@ -4,8 +4,6 @@
 // instead of pushing them under E4M3's smallest value.
 #pragma once
 
-#include <type_traits>
-
 #include "sm90/attention/epilogue.cuh"
 #include "sm90/tile/pipeline.cuh"
 
@@ -17,6 +15,7 @@ class Consumer {
   __device__ Consumer(const AttentionArgs& args, Shared<Traits>& shared)
       : args_(args),
         shared_(shared),
+        words_(shared),
         warp_(uniform(static_cast<int>(threadIdx.x) / 32)),
         warpgroup_(warp_ / 4) {}
 
@@ -30,54 +29,47 @@ class Consumer {
   }
 
  private:
-  using KvRing = std::conditional_t<Traits::Scores::kGeneral, CountedRingState<Traits::kStages>,
-                                    RingState<Traits::kStages>>;
+  using KvRing = RingState<Traits::kStages>;
 
-  /// All key tiles of one work item.
+  /// All key tiles of one work item, of which other warpgroups may see some that this one does not.
   __device__ void attend() {
+    const WalkNote& walk = shared_.walk[q_.stage()][warpgroup_];
+    const int first = uniform(item().first);  // of the block's tiles
     Output<Traits> out;
     SoftmaxState state;
-    const int first = item().first, last = item().last;
-    if (first < last) wait_for(kv_);
-    for (int n = last - 1; n >= first; --n) {
-      const WalkNote walk = shared_.walk[q_.stage()][warpgroup_];
-      KvRing next = kv_;
-      next.advance();
-      // Waits for the tile after this one while this one's last product is under way.
-      const auto look_ahead = [&] {
-        if (n > first) wait_for(next);
-      };
-      if (walk.first <= n && n < walk.last) {
-        step(out, state, n * kBlockN, walk.first_full <= n && n < walk.last_full, look_ahead);
-      } else {
-        look_ahead();
-      }
-      release(&shared_.kv_empty[kv_.stage()]);
-      kv_ = next;
+    int n = uniform(item().last);
+    if (n > first) wait_for(kv_);
+    for (const int end = uniform(walk.end[0]); n > end; --n) next_tile(kv_, n > first + 1);
+#pragma unroll 1
+    for (int part = 0; part < 3; ++part) {
+      const int end = uniform(walk.end[part + 1]);
+      // Kernels that are short of registers read it again.
+      const auto more = [&] { return n > (Traits::Scores::kGeneral ? walk.end[part + 1] : end); };
+      for (; more(); --n) step(out, state, n - 1, first, part != 1);
     }
-    epilogue(out, state, item(), warpgroup_, rows(), args_);
+    for (; n > first; --n) next_tile(kv_, n > first + 1);
+    epilogue(out, state, item(), first_row(), rows(), args_);
     release(&shared_.q_empty[q_.stage()]);
   }
 
   __device__ const ItemNote& item() const { return shared_.item[q_.stage()]; }
+  __device__ int first_row() const { return item().m + warpgroup_ * kWarpgroupRows; }
   __device__ const RowNote* rows() const { return shared_.rows[q_.stage()][warpgroup_]; }
 
-  /// One key tile.
-  template <typename Meanwhile>
-  __device__ void step(Output<Traits>& out, SoftmaxState& state, int n, bool full,
-                       Meanwhile meanwhile) {
+  /// Key tile n, of which the mask hides a part if `masked`. Waits for the tile after it while its
+  /// own last product is under way.
+  __device__ void step(Output<Traits>& out, SoftmaxState& state, int n, int first, bool masked) {
     const int stage = kv_.stage();
+    float s[kScores];
+    start_qk<Traits>(s, words_.q(q_.stage(), warpgroup_), words_.k(stage));
     const TileNote note = shared_.tile[stage];
     float factor[2];
     load_factors(factor, rows(), args_, note.k_descale);
-    float s[kScores];
-    qk<Traits>(s, ptx::operand_word(shared_.q[q_.stage()][warpgroup_]),
-               ptx::operand_word(shared_.k[stage]));
+    finish_qk(s);
     if constexpr (Traits::Scores::kGeneral) {
-      transform(s, factor, rows(), args_, note.k_descale,
-                shared_.k_descale[stage]);
+      transform(s, factor, rows(), args_, note.k_descale, shared_.k_descale[stage]);
     }
-    if (!full) hide(s, mask_of(args_, item().keys), item().m + warpgroup_ * kWarpgroupRows, n);
+    if (masked) hide(s, mask_of(args_, item().keys), first_row(), n * kBlockN);
     Promotion promotion;
     update_max(s, factor, state, promotion.alpha);
     exponentiate<Traits::kShape.spreads_exponentials>(s, factor, state);
@@ -88,10 +80,24 @@ class Consumer {
       set_unit(promotion, 0, {note.keep, note.add});
       set_unit(promotion, 1, {note.keep, note.add});
     }
+    promotion.plain = __all_sync(0xffffffffu, promotion.plain);
     std::uint32_t p[kPWords];
     requantise_p(s, p);
     ptx::pin(p);
-    pv(out, p, ptx::operand_word(shared_.v[stage]), promotion, meanwhile);
+    KvRing next = kv_;
+    next.advance();
+    pv(out, p, words_.v(stage), promotion, args_.once, [&] {
+      if (n > first) wait_for(next);
+    });
+    release(&shared_.kv_empty[stage]);
+    kv_ = next;
+  }
+
+  /// Leaves a tile that no row here sees.
+  __device__ void next_tile(KvRing& tile, bool more) {
+    release(&shared_.kv_empty[tile.stage()]);
+    tile.advance();
+    if (more) wait_for(tile);
   }
 
   /// Folds descales of V per key into p. The product's row sums are then of folded weights, so the
@@ -116,6 +122,7 @@ class Consumer {
 
   const AttentionArgs& args_;
   Shared<Traits>& shared_;
+  const OperandWords<Traits> words_;
   const int warp_, warpgroup_;
   CountedRingState<Traits::kQStages> q_;
   KvRing kv_;

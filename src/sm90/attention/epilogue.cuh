@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `epilogue`: O / l in the output type, LSE = (m + log2 l - 8) ln 2 + sm_scale * shift.
 //
-// A quad of threads holds two neighbouring columns each of every 8. For 16-bit outputs it
-// transposes 4 x 4 words among itself, so that each thread stores 8 columns, 16 bytes, at a time.
+// A quad of threads holds two neighbouring columns each of every 8. For 16-bit outputs its even and
+// odd threads swap words, so that the quad stores 16 columns, a sector of 32 bytes, at a time.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,83 +16,105 @@
 
 namespace octavo::sm90 {
 
-__device__ inline std::uint32_t pack_16(float low, float high, DType dtype) {
-  if (dtype == DType::bf16) {
-    const __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const std::uint32_t*>(&x);
-  }
+/// Where a thread's row goes; null: nowhere.
+struct OutputRow {
+  std::byte* data = nullptr;
+  int columns = 0;
+};
+
+__device__ inline std::uint32_t pack(float low, float high, __nv_bfloat16) {
+  const __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const std::uint32_t*>(&x);
+}
+__device__ inline std::uint32_t pack(float low, float high, __half) {
   const __half2 x = __floats2half2_rn(low, high);
   return *reinterpret_cast<const std::uint32_t*>(&x);
 }
 
-/// w[j] of lane c of a quad becomes w[c] of lane j.
-__device__ inline void transpose_quad(std::uint32_t (&w)[4]) {
-  const int lane = static_cast<int>(threadIdx.x) % 4;
+/// Row kHalf, times `factor`, in 16 bits; rows on 16-byte boundaries.
+template <typename Type, int kHalf, int kCount>
+__device__ inline void store_wide(const float (&o)[kCount], float factor, const OutputRow& row) {
+  const bool odd = threadIdx.x % 2 != 0;
+  const int first = static_cast<int>(threadIdx.x) % 4 / 2 * 4 + (odd ? 8 : 0);
+  std::byte* to = row.data + 2 * first;
+  const int columns = row.columns - first;
 #pragma unroll
-  for (int j = 0; j < 4; j += 2) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, lane & 1 ? w[j] : w[j + 1], 1);
-    (lane & 1 ? w[j] : w[j + 1]) = got;
-  }
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, lane & 2 ? w[j] : w[j + 2], 2);
-    (lane & 2 ? w[j] : w[j + 2]) = got;
-  }
-}
-
-/// Two neighbouring elements of a row, wherever it starts.
-__device__ inline void store_pair(std::byte* row, DType dtype, int column, float low, float high) {
-  if (dtype == DType::f32) {
-    auto* to = reinterpret_cast<float*>(row) + column;
-    to[0] = low;
-    to[1] = high;
-    return;
-  }
-  const std::uint32_t packed = pack_16(low, high, dtype);
-  auto* to = reinterpret_cast<std::uint16_t*>(row) + column;
-  to[0] = static_cast<std::uint16_t>(packed);
-  to[1] = static_cast<std::uint16_t>(packed >> 16);
-}
-
-/// Row `kHalf`, 32 columns from `kFirst` on; `row` is null for a row that does not exist.
-template <int kHalf, int kFirst, int kCount>
-__device__ inline void store_32(const float (&o)[kCount], std::byte* row,
-                                const AttentionArgs& args) {
-  constexpr int kRegister = kFirst / 2 + 2 * kHalf;
-  const int lane = static_cast<int>(threadIdx.x) % 4;
-  if (args.wide_stores && args.out_dtype != DType::f32) {
-    std::uint32_t w[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      w[j] = pack_16(o[kRegister + 4 * j], o[kRegister + 4 * j + 1], args.out_dtype);
-    }
-    transpose_quad(w);
-    const int column = kFirst + 8 * lane;
-    if (row != nullptr && column < args.dv) {
-      *reinterpret_cast<uint4*>(row + 2 * column) = {w[0], w[1], w[2], w[3]};
-    }
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const int column = kFirst + 8 * j + 2 * lane;
-    if (row == nullptr || column >= args.dv) continue;
-    const float low = o[kRegister + 4 * j], high = o[kRegister + 4 * j + 1];
-    if (args.wide_stores) {
-      *reinterpret_cast<float2*>(row + 4 * column) = {low, high};
-    } else {
-      store_pair(row, args.out_dtype, column, low, high);
+  for (int r = 2 * kHalf; r < kCount; r += 8) {  // 16 columns
+    const std::uint32_t low = pack(o[r] * factor, o[r + 1] * factor, Type{});
+    const std::uint32_t high = pack(o[r + 4] * factor, o[r + 5] * factor, Type{});
+    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? low : high, 1);
+    const int column = (r - 2 * kHalf) * 2;
+    if (column < columns) {
+      *reinterpret_cast<uint2*>(to + 2 * column) = odd ? uint2{got, high} : uint2{low, got};
     }
   }
 }
 
-template <typename Traits, int kHalf, int kFirst = 0>
-__device__ inline void store_row(const Output<Traits>& out, std::byte* row,
+/// The same in FP32.
+template <int kHalf, int kCount>
+__device__ inline void store_wide_fp32(const float (&o)[kCount], float factor,
+                                       const OutputRow& row) {
+  const int first = fragment_first_column(static_cast<int>(threadIdx.x));
+  std::byte* to = row.data + 4 * first;
+  const int columns = row.columns - first;
+#pragma unroll
+  for (int r = 2 * kHalf; r < kCount; r += 4) {
+    const int column = (r - 2 * kHalf) * 2;
+    if (column < columns) {
+      *reinterpret_cast<float2*>(to + 4 * column) = {o[r] * factor, o[r + 1] * factor};
+    }
+  }
+}
+
+/// Any type, wherever rows start.
+template <int kHalf, int kCount>
+__device__ inline void store_anywhere(const float (&o)[kCount], float factor, const OutputRow& row,
+                                      DType dtype) {
+  const int first = fragment_first_column(static_cast<int>(threadIdx.x));
+#pragma unroll
+  for (int r = 2 * kHalf; r < kCount; r += 4) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int column = first + (r - 2 * kHalf) * 2 + i;
+      if (column >= row.columns) continue;
+      const float value = o[r + i] * factor;
+      if (dtype == DType::f32) {
+        reinterpret_cast<float*>(row.data)[column] = value;
+      } else if (dtype == DType::bf16) {
+        reinterpret_cast<__nv_bfloat16*>(row.data)[column] = __float2bfloat16_rn(value);
+      } else {
+        reinterpret_cast<__half*>(row.data)[column] = __float2half_rn(value);
+      }
+    }
+  }
+}
+
+template <int kHalf, int kCount>
+__device__ inline void store_row(const float (&o)[kCount], float factor, const OutputRow& row,
                                  const AttentionArgs& args) {
-  store_32<kHalf, kFirst>(out.o, row, args);
-  if constexpr (kFirst + 32 < Traits::kHeadDimV) {
-    store_row<Traits, kHalf, kFirst + 32>(out, row, args);
+  if (!args.wide_stores) {
+    store_anywhere<kHalf>(o, factor, row, args.out_dtype);
+  } else if (args.out_dtype == DType::bf16) {
+    store_wide<__nv_bfloat16, kHalf>(o, factor, row);
+  } else if (args.out_dtype == DType::f16) {
+    store_wide<__half, kHalf>(o, factor, row);
+  } else {
+    store_wide_fp32<kHalf>(o, factor, row);
   }
+}
+
+/// What a row is multiplied with: its unit / l. Rows that have seen no key become 0 here, whatever
+/// 0 times V has made of them; where the factor would leave FP32's normal range, 1 / l comes first.
+template <int kHalf, int kCount>
+__device__ inline float output_factor(float (&o)[kCount], float l, float unit) {
+  const float inverse = l == 0 ? 0.0f : 1.0f / l;
+  const float factor = inverse * unit;
+  if (!__any_sync(0xffffffffu, factor < 0x1p-100f)) return factor;
+#pragma unroll
+  for (int r = 0; r < kCount; ++r) {
+    if (fragment_half(r) == kHalf) o[r] = l == 0 ? 0.0f : o[r] * inverse;
+  }
+  return unit;
 }
 
 template <typename Traits, int kHalf>
@@ -100,24 +122,21 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
                                   const ItemNote& item, int m, const RowNote* rows,
                                   const AttentionArgs& args) {
   const float l = out.l[kHalf];
-  const float inverse = l == 0 ? 0.0f : 1.0f / l;
-#pragma unroll
-  for (int r = 0; r < Traits::kHeadDimV / 2; ++r) {
-    if (fragment_half(r) != kHalf) continue;
-    out.o[r] = l == 0 ? 0.0f : out.o[r] * inverse * out.unit[kHalf];
-  }
+  const float factor = output_factor<kHalf>(out.o, l, out.unit[kHalf]);
   const int row = m + own_row() + 8 * kHalf;
-  std::byte* to = nullptr;
+  OutputRow to;
   if (row < args.sq) {
     const std::int64_t offset =
         item.batch * args.out_stride_b + row * args.out_stride_s + item.head * args.out_stride_h;
-    to = static_cast<std::byte*>(args.out) +
-         offset * static_cast<std::int64_t>(size_of(args.out_dtype));
+    to = {static_cast<std::byte*>(args.out) +
+              offset * static_cast<std::int64_t>(size_of(args.out_dtype)),
+          args.dv};
   }
-  store_row<Traits, kHalf>(out, to, args);
-  if (to == nullptr || args.lse.data == nullptr || threadIdx.x % 4 != 0) return;
+  store_row<kHalf>(out.o, factor, to, args);
+  if (row >= args.sq || args.lse.data == nullptr || threadIdx.x % 4 != 0) return;
   // Inside a softcap the shift has been put back already.
-  const float shift = args.softcap_scale > 0 ? 0.0f : args.sm_scale * rows[own_row() + 8 * kHalf].shift;
+  const float shift =
+      args.softcap_scale > 0 ? 0.0f : args.sm_scale * rows[own_row() + 8 * kHalf].shift;
   const float log2_sum = state.m[kHalf] + (log2f(l) - kPExponentShift);
   *args.lse.at(item.batch, item.head, row) =
       l == 0 ? -INFINITY : __fmaf_rn(log2_sum, static_cast<float>(kLn2), shift);
@@ -125,9 +144,8 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
 
 template <typename Traits>
 __device__ inline void epilogue(Output<Traits>& out, const SoftmaxState& state,
-                                const ItemNote& item, int warpgroup, const RowNote* rows,
+                                const ItemNote& item, int m, const RowNote* rows,
                                 const AttentionArgs& args) {
-  const int m = item.m + warpgroup * kWarpgroupRows;
   finish_row<Traits, 0>(out, state, item, m, rows, args);
   finish_row<Traits, 1>(out, state, item, m, rows, args);
 }

@@ -42,8 +42,7 @@ class TileSource {
   }
 
  private:
-  __device__ void copy(const float* from, std::int64_t stride, float* to, int key,
-                       int lane) const {
+  __device__ void copy(const float* from, std::int64_t stride, float* to, int key, int lane) const {
 #pragma unroll 1
     for (int i = lane; i < kBlockN; i += 32) {
       to[i] = key + i < keys_ ? from[(key + i) * stride] : 0.0f;
@@ -93,22 +92,24 @@ class Producer {
     }
     if (lane_ < Traits::kConsumers) {
       const int first_row = m + lane_ * kWarpgroupRows;
-      const TileRange mine = tiles_of(mask, first_row, kWarpgroupRows);
-      const TileRange full = full_tiles_of(mask, first_row, kWarpgroupRows);
-      shared_.walk[stage][lane_] = {mine.first, mine.last, full.first, full.last};
+      shared_.walk[stage][lane_] = walk_of(mask, first_row, kWarpgroupRows, tiles);
     }
     const float* descales = args_.q_descale.line(item.batch, item.head);
     const float* shifts = args_.score_shift.at(item.batch, item.head, 0);
-#pragma unroll 1
-    for (int i = lane_; i < Traits::kBlockM; i += 32) {
-      RowNote note{};
-      if (m + i < args_.sq) {
-        note.q_descale = args_.q_descale.at(descales, m + i);
-        if (args_.score_shift.data != nullptr) {
-          note.shift = shifts[(m + i) * args_.score_shift.stride_s];
-        }
+    // All loads before the first store: their latencies then pass together.
+    RowNote notes[Traits::kBlockM / 32] = {};
+#pragma unroll
+    for (int i = 0; i < Traits::kBlockM / 32; ++i) {
+      const int row = m + 32 * i + lane_;
+      if (row >= args_.sq) continue;
+      notes[i].q_descale = args_.q_descale.at(descales, row);
+      if (args_.score_shift.data != nullptr) {
+        notes[i].shift = shifts[row * args_.score_shift.stride_s];
       }
-      shared_.rows[stage][i / kWarpgroupRows][i % kWarpgroupRows] = note;
+    }
+#pragma unroll
+    for (int i = 0; i < Traits::kBlockM / 32; ++i) {
+      shared_.rows[stage][i / 2][i % 2 * 32 + lane_] = notes[i];
     }
   }
 

@@ -98,13 +98,30 @@ __device__ inline void promote(Output<Traits>& out, float (&acc)[kCount], const 
   }
 }
 
+/// Adds chunk kChunk to the output. At d 256 in a loop of one turn (`once` is 1), which the
+/// compiler cannot know: it moves no arithmetic in or out, so that registers of this product and of
+/// the next need not exist at a time.
+template <typename Traits, int kChunk, int kCount>
+__device__ inline void promote_in_place(Output<Traits>& out, float (&acc)[kCount],
+                                        const Promotion& step, int once) {
+  if constexpr (Traits::kHeadDimV < 256) {
+    promote<Traits, kChunk>(out, acc, step);
+  } else {
+    int turn = 0;
+#pragma unroll 1
+    do {
+      promote<Traits, kChunk>(out, acc, step);
+    } while (++turn < once);
+  }
+}
+
 /// Finishes chunk kChunk, which is under way, and does those behind it. Where registers allow, the
 /// next product runs while this one is promoted; if not, other warpgroups keep the tensor cores
 /// busy.
 template <typename Traits, int kChunk, int kCount, typename Meanwhile>
 __device__ inline void finish_chunks(Output<Traits>& out, float (&acc)[kCount],
                                      const std::uint32_t (&p)[kPWords], std::uint32_t v,
-                                     const Promotion& step, Meanwhile meanwhile) {
+                                     const Promotion& step, int once, Meanwhile meanwhile) {
   constexpr bool kLast = kChunk + 1 == Chunks<Traits>::kCount;
   constexpr bool kOverlap = !kLast && Traits::kOverlapsPromotion;
   constexpr int kNext = kLast ? kChunk : kChunk + 1;
@@ -113,20 +130,18 @@ __device__ inline void finish_chunks(Output<Traits>& out, float (&acc)[kCount],
   if constexpr (kLast) meanwhile();
   ptx::wgmma_wait<kOverlap ? 1 : 0>();
   ptx::pin(acc);
-  promote<Traits, kChunk>(out, acc, step);
-  if constexpr (Traits::kHeadDimV == 256 && (!kLast || Traits::Scores::kFoldsV))
-    ptx::order_point(step.keep[0] < 0);  // never
+  promote_in_place<Traits, kChunk>(out, acc, step, once);
   if constexpr (!kOverlap && !kLast) start_chunk<Traits, kNext>(next, p, v);
-  if constexpr (!kLast) finish_chunks<Traits, kNext>(out, next, p, v, step, meanwhile);
+  if constexpr (!kLast) finish_chunks<Traits, kNext>(out, next, p, v, step, once, meanwhile);
 }
 
 /// `meanwhile` runs while the last product is under way.
 template <typename Traits, typename Meanwhile>
 __device__ inline void pv(Output<Traits>& out, const std::uint32_t (&p)[kPWords], std::uint32_t v,
-                          const Promotion& step, Meanwhile meanwhile) {
+                          const Promotion& step, int once, Meanwhile meanwhile) {
   float acc[Chunks<Traits>::width(0) / 2];
   start_chunk<Traits, 0>(acc, p, v);
-  finish_chunks<Traits, 0>(out, acc, p, v, step, meanwhile);
+  finish_chunks<Traits, 0>(out, acc, p, v, step, once, meanwhile);
 }
 
 }  // namespace octavo::sm90

@@ -2,7 +2,11 @@
 // Stage `qk`: S = Q8 K8^T, 64 x 128 scores of one warpgroup, FP32 registers.
 #pragma once
 
+#include <cstddef>
+
 #include "core/tile_table.h"
+#include "sm90/attention/shared.h"
+#include "sm90/attention/visible.cuh"
 #include "sm90/ptx/wgmma.cuh"
 #include "sm90/tile/fragment.h"
 
@@ -10,9 +14,36 @@ namespace octavo::sm90 {
 
 inline constexpr int kScores = kBlockN / 2;  // registers a thread: 64 x 128 / 128
 
-/// Of the tiles whose words (ptx::operand_word) are given; waits for the product.
+/// Operands in shared memory as products take them (ptx::operand_word), by stage.
 template <typename Traits>
-__device__ inline void qk(float (&s)[kScores], std::uint32_t q, std::uint32_t k) {
+class OperandWords {
+ public:
+  __device__ explicit OperandWords(const Shared<Traits>& shared)
+      : base_(uniform(static_cast<int>(ptx::operand_word(&shared)))) {}
+
+  __device__ std::uint32_t q(int stage, int warpgroup) const {
+    return at(offsetof(Shared<Traits>, q), sizeof(Shared<Traits>::q[0]), stage) +
+           static_cast<std::uint32_t>(warpgroup) * (sizeof(Shared<Traits>::q[0][0]) / 16);
+  }
+  __device__ std::uint32_t k(int stage) const {
+    return at(offsetof(Shared<Traits>, k), sizeof(Shared<Traits>::k[0]), stage);
+  }
+  __device__ std::uint32_t v(int stage) const {
+    return at(offsetof(Shared<Traits>, v), sizeof(Shared<Traits>::v[0]), stage);
+  }
+
+ private:
+  __device__ std::uint32_t at(std::size_t offset, std::size_t stage_bytes, int stage) const {
+    return static_cast<std::uint32_t>(base_) + static_cast<std::uint32_t>(offset / 16) +
+           static_cast<std::uint32_t>(stage) * static_cast<std::uint32_t>(stage_bytes / 16);
+  }
+
+  const int base_;
+};
+
+/// Starts the product of the tiles whose words (ptx::operand_word) are given.
+template <typename Traits>
+__device__ inline void start_qk(float (&s)[kScores], std::uint32_t q, std::uint32_t k) {
   constexpr std::uint32_t kQPiece = kWarpgroupRows * 128 / 16, kKPiece = kBlockN * 128 / 16;
   ptx::wgmma_fence();
 #pragma unroll
@@ -29,6 +60,9 @@ __device__ inline void qk(float (&s)[kScores], std::uint32_t q, std::uint32_t k)
     }
   }
   ptx::wgmma_commit();
+}
+
+__device__ inline void finish_qk(float (&s)[kScores]) {
   ptx::wgmma_wait<0>();
   ptx::pin(s);
 }

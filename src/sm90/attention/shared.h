@@ -25,9 +25,10 @@ struct alignas(16) ItemNote {
   int first, last;
 };
 
-/// Key tiles that a warpgroup visits, and those of them that need no mask.
+/// Key tiles that a warpgroup visits, from the last down: [end[i + 1], end[i]) for i = 0, 1, 2, of
+/// which those of i = 1 are seen whole by every row and need no mask.
 struct alignas(16) WalkNote {
-  int first, last, first_full, last_full;
+  int end[4];
 };
 
 /// What the producer says of a key tile. O is kept in units of descale_v: the tile's own, unless

@@ -47,33 +47,37 @@ __device__ inline float max_of_floats(const float (&s)[kScores]) {
   return a;
 }
 
-/// The largest of a thread's scores of each row. Bit patterns of floats that are not all negative
-/// order like integers, and the integer maximum of three is one instruction.
-__device__ inline void thread_max(const float (&s)[kScores], float (&largest)[2]) {
-  const int a = max_of_bits<0>(s), b = max_of_bits<1>(s);
-  largest[0] = __int_as_float(a);
-  largest[1] = __int_as_float(b);
-  if (min(a, b) < 0) {
-    largest[0] = max_of_floats<0>(s);
-    largest[1] = max_of_floats<1>(s);
-  }
+/// The maximum over the four threads that share a row.
+template <typename T>
+__device__ inline T quad_max(T x) {
+  x = max(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return max(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-/// The maximum over the four threads that share a row.
-__device__ inline float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+/// The largest score of each row, where it matters to the maximum so far. Bit patterns of floats
+/// order like integers, of which the maximum of three is one instruction, unless all are negative;
+/// what comes out then is some negative number, which a maximum so far of 0 or more hides.
+__device__ inline void row_max(const float (&s)[kScores], const SoftmaxState& state,
+                               float (&largest)[2]) {
+  const int bits[2] = {quad_max(max_of_bits<0>(s)), quad_max(max_of_bits<1>(s))};
+  largest[0] = __int_as_float(bits[0]);
+  largest[1] = __int_as_float(bits[1]);
+  const bool unknown = ((bits[0] < 0) & (state.m[0] < 0)) | ((bits[1] < 0) & (state.m[1] < 0));
+  if (__any_sync(0xffffffffu, unknown)) [[unlikely]] {
+    largest[0] = quad_max(max_of_floats<0>(s));
+    largest[1] = quad_max(max_of_floats<1>(s));
+  }
 }
 
 /// New maxima and the factors alpha that they ask of what has been summed.
 __device__ inline void update_max(const float (&s)[kScores], const float (&factor)[2],
                                   SoftmaxState& state, float (&alpha)[2]) {
   float largest[2];
-  thread_max(s, largest);
+  row_max(s, state, largest);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float m_old = state.m[half];
-    const float m_new = fmaxf(m_old, quad_max(largest[half]) * factor[half]);
+    const float m_new = fmaxf(m_old, largest[half] * factor[half]);
     state.m[half] = m_new;
     alpha[half] = ptx::exp2_approx(m_old - m_new);
   }

@@ -6,6 +6,7 @@
 #include "core/mask.h"
 #include "core/tile_table.h"
 #include "sm90/attention/args.h"
+#include "sm90/attention/shared.h"
 
 namespace octavo::sm90 {
 
@@ -32,11 +33,14 @@ __device__ inline TileRange tiles_of(const KernelMask& mask, int m, int rows) {
   return {first, last};
 }
 
-/// Key tiles of which all of these rows see every key: they need no test of single scores.
-__device__ inline TileRange full_tiles_of(const KernelMask& mask, int m, int rows) {
-  if (m >= mask.sq) return {};
-  const auto [first, last] = full_block_range(mask, m, rows, kBlockN);
-  return {first, last};
+/// How these rows go through the block's key tiles; nowhere, at its first tile, if they see none.
+__device__ inline WalkNote walk_of(const KernelMask& mask, int m, int rows,
+                                   const TileRange& block) {
+  const TileRange mine = tiles_of(mask, m, rows);
+  if (mine.first >= mine.last) return {{block.first, block.first, block.first, block.first}};
+  const auto [first_full, last_full] = full_block_range(mask, m, rows, kBlockN);
+  const int upper = min(max(last_full, mine.first), mine.last);
+  return {{mine.last, upper, min(max(first_full, mine.first), upper), mine.first}};
 }
 
 }  // namespace octavo::sm90

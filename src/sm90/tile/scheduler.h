@@ -7,7 +7,9 @@
 // that fall along the order, the sums come out nearly equal.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 namespace octavo::sm90 {
 
@@ -40,5 +42,28 @@ struct Schedule {
     return {m_blocks - 1 - within / width, head % heads, head / heads};
   }
 };
+
+// How many heads a section should have, of `heads` query heads over all batches, `group` of which
+// share K and V; head_bytes: K's and V's for one query head. Of L2's 50 MB, sections get what
+// measured best.
+inline constexpr std::int64_t kSectionBytes = 24 << 20, kMostSectionBytes = 34 << 20;
+
+/// Where all items are equally long.
+constexpr std::int64_t section_of_equals(std::int64_t head_bytes, std::int64_t group,
+                                         std::int64_t heads) {
+  const std::int64_t groups = kSectionBytes / (std::max<std::int64_t>(head_bytes, 1) * group);
+  return std::min(std::max<std::int64_t>(groups, 1) * group, heads);
+}
+
+/// Where lengths fall along the order, blocks' shares are even over pairs of rounds: a section
+/// holds whole pairs, if need be of more than half of L2. Where not even one fits, it is all heads.
+constexpr std::int64_t section_by_length(std::int64_t head_bytes, std::int64_t group,
+                                         std::int64_t heads, std::int64_t m_blocks,
+                                         std::int64_t blocks) {
+  const std::int64_t pair = std::lcm(std::lcm(m_blocks, 2 * blocks) / m_blocks, group);
+  const std::int64_t pair_bytes = std::max<std::int64_t>(head_bytes * pair, 1);
+  if (pair_bytes > kMostSectionBytes) return heads;
+  return std::min(std::max<std::int64_t>(kSectionBytes / pair_bytes, 1) * pair, heads);
+}
 
 }  // namespace octavo::sm90
