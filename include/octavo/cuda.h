@@ -82,9 +82,16 @@ void attention_on_device(const AttentionParams& params, void* workspace, std::si
                          CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
 
 /// The same for operands that quantize_on_device made: params.q, k and v and their descales are
-/// left out, one launch.
+/// left out, one launch. Needs no workspace.
 void attention_on_device(const AttentionParams& params, const DeviceQkv& operands,
                          CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
+
+/// The same with params.num_splits > 1, whose parts are merged from `workspace` (256-byte aligned,
+/// attention_workspace_bytes(params, operands) large).
+void attention_on_device(const AttentionParams& params, const DeviceQkv& operands, void* workspace,
+                         std::size_t bytes, CudaStream stream,
+                         const std::int32_t* device_key_lengths = nullptr);
+std::size_t attention_workspace_bytes(const AttentionParams& params, const DeviceQkv& operands);
 
 /// The forward kernel that a call would run on: head dims, variant, threads, query rows a block,
 /// shared memory and, where a device is there to ask, registers. Throws Error{invalid_argument}, or

@@ -52,6 +52,15 @@ void attention_on_device(const AttentionParams&, const DeviceQkv&, CudaStream,
   unsupported("attention_on_device");
 }
 
+std::size_t attention_workspace_bytes(const AttentionParams&, const DeviceQkv&) {
+  unsupported("attention_workspace_bytes");
+}
+
+void attention_on_device(const AttentionParams&, const DeviceQkv&, void*, std::size_t, CudaStream,
+                         const std::int32_t*) {
+  unsupported("attention_on_device");
+}
+
 std::string describe_attention_kernel(const AttentionParams&) {
   unsupported("describe_attention_kernel");
 }

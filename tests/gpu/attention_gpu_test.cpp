@@ -188,6 +188,7 @@ class Call {
     params.mask = p.mask;
     params.softcap = p.softcap;
     params.key_lengths = p.lens;
+    params.num_splits = p.splits;
     out_bytes = static_cast<std::size_t>(p.b * p.sq * p.hq * p.dv) * size_of(p.out);
     out = std::make_unique<DeviceBytes>(out_bytes);
     params.out = contiguous(out->get(), p.out, {p.b, p.sq, p.hq, p.dv}, {Device::Kind::cuda, 0});
@@ -427,8 +428,75 @@ TEST(AttentionGpu, Refusals) {
   expect_error("must be left out", [&] { attention_on_device(call.params, DeviceQkv{}, nullptr); });
 }
 
+TEST(AttentionGpu, SplitKeys) {
+  expect_agree({"sq64 sk4096 splits=4 recipe=block", "sq1 sk8192 hq8 hkv2 splits=16",
+                "s1000 h2 causal splits=3 d64", "sq100 sk700 splits=2 recipe=strict_causal causal",
+                "b3 sq70 sk600 lens=600,130,0 splits=5", "s500 window=100,50 splits=4 d256",
+                "s300 softcap=20 splits=2 out=f16", "sq3 sk50 splits=7 out=f32",
+                "s400 hq4 hkv2 d192 dv128 splits=2 layout=bhsd", "s300 h2 splits=2 in=f8"});
+}
+
+/// Operands quantised before, cut in two: the emulation's merge of two, and no run without room.
+TEST(AttentionGpu, SplitKeysOfQuantisedOperands) {
+  Call call(parse("sq64 sk2000 h2 splits=2"));
+  const QuantizeParams operands = call.operands();
+  const std::size_t quantised_bytes = quantize_workspace_bytes(operands);
+  const DeviceBytes quantised(quantised_bytes);
+  const DeviceQkv qkv = quantize_on_device(operands, quantised.get(), quantised_bytes, nullptr);
+  AttentionParams params;
+  params.out = call.params.out;
+  params.num_splits = 2;
+  const std::size_t bytes = attention_workspace_bytes(params, qkv);
+  const DeviceBytes workspace(bytes);
+  expect_error("workspace has 0 bytes", [&] { attention_on_device(params, qkv, nullptr); });
+  attention_on_device(params, qkv, workspace.get(), bytes, nullptr);
+  EXPECT_LT(relative_l2(call.result(), emulated(call.problem, call.inputs)), kSame);
+  workspace.expect_guard_untouched();
+}
+
 /// Many short batch entries: offsets beyond 2^31 bytes of scores never exist, but b * h * s does.
 TEST(AttentionGpu, ManyBatchEntries) { expect_agrees(parse("b8300 s1 h16 d128 recipe=block")); }
+
+/// K and V of more than 2^32 elements, of which only the last head of the last batch entry is no
+/// NaN: one offset in 32 bits, and its output is NaN or another's.
+TEST(AttentionGpu, TensorsOfMoreThan2To32Elements) {
+  constexpr std::int64_t kB = 64, kH = 128, kD = 128, kSq = 64, kSk = 4096;
+  static_assert(kB * kSk * kH * kD >= std::int64_t{1} << 32);
+  const Problem head = parse("sq64 sk4096 recipe=block");
+  const workload::Inputs inputs = workload::generate(head);
+  std::vector<std::unique_ptr<DeviceBytes>> memory;
+  const auto place = [&](const TensorView& x, std::int64_t rows) {
+    memory.push_back(
+        std::make_unique<DeviceBytes>(static_cast<std::size_t>(kB * rows * kH * kD) * 2));
+    TensorView all =
+        contiguous(memory.back()->get(), DType::bf16, {kB, rows, kH, kD}, {Device::Kind::cuda, 0});
+    const std::int64_t last = (kB - 1) * all.stride[0] + (kH - 1) * all.stride[2];
+    if (x.present()) {
+      sm90::check(
+          cudaMemcpy2D(static_cast<std::uint16_t*>(all.data) + last, kH * kD * 2, x.data, kD * 2,
+                       kD * 2, static_cast<std::size_t>(rows), cudaMemcpyHostToDevice),
+          "uploading the last head");
+    }
+    return all;
+  };
+  AttentionParams params;
+  params.q = place(inputs.q, kSq);
+  params.k = place(inputs.k, kSk);
+  params.v = place(inputs.v, kSk);
+  params.out = place({}, kSq);
+  params.recipe = head.recipe;
+  const std::size_t bytes = attention_workspace_bytes(params);
+  const DeviceBytes workspace(bytes);
+  attention_on_device(params, workspace.get(), bytes, nullptr);
+  std::vector<std::uint8_t> got(static_cast<std::size_t>(kSq * kD) * 2);
+  const std::int64_t last = (kB - 1) * params.out.stride[0] + (kH - 1) * params.out.stride[2];
+  sm90::check(
+      cudaMemcpy2D(got.data(), kD * 2, static_cast<std::uint16_t*>(params.out.data) + last,
+                   kH * kD * 2, kD * 2, static_cast<std::size_t>(kSq), cudaMemcpyDeviceToHost),
+      "downloading the last head");
+  EXPECT_LT(relative_l2(got, emulated(head, inputs)), kSame);
+  memory.back()->expect_guard_untouched();
+}
 
 TEST(AttentionGpu, LongKeys) {
   expect_agree({"sq64 sk163840 dist=outlier", "sq1 sk262144 d64 recipe=block"});

@@ -20,9 +20,10 @@ inline constexpr int kMaxKeyLengths = 128;
 struct RowValues {
   float* data = nullptr;
   std::int64_t stride_b = 0, stride_h = 0, stride_s = 0;
+  std::int64_t stride_split = 0;
 
-  constexpr float* at(int b, int h, int s) const {
-    return data + b * stride_b + h * stride_h + s * stride_s;
+  constexpr float* at(int b, int h, int s, int split = 0) const {
+    return data + b * stride_b + h * stride_h + s * stride_s + split * stride_split;
   }
 };
 
@@ -62,6 +63,7 @@ struct AttentionArgs {
   void* out = nullptr;
   DType out_dtype = DType::bf16;
   std::int64_t out_stride_b = 0, out_stride_s = 0, out_stride_h = 0;  // elements
+  std::int64_t out_stride_split = 0;
   bool wide_stores = false;  // rows of out start on 16-byte boundaries
 
   Schedule schedule;

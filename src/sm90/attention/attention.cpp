@@ -11,6 +11,7 @@
 #include "sm90/alignment.h"
 #include "sm90/attention/args.h"
 #include "sm90/attention/launch.h"
+#include "sm90/attention/merge.h"
 #include "sm90/check.h"
 #include "sm90/device.h"
 #include "sm90/quantize/quantize.h"
@@ -119,8 +120,9 @@ RowValues row_values(const TensorView& x) {
 Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
   const Dims& n = problem.dims;
   const std::int64_t m_blocks = ceil_div(n.sq, kernel.block_m);
-  const std::int64_t items = m_blocks * n.hq * n.b;
+  const std::int64_t items = m_blocks * n.hq * n.b * problem.num_splits;
   Schedule schedule;
+  schedule.splits = problem.num_splits;
   schedule.m_blocks = static_cast<int>(m_blocks);
   schedule.heads = static_cast<int>(n.hq);
   schedule.batches = static_cast<int>(n.b);
@@ -128,9 +130,9 @@ Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& ker
   const std::int64_t head_bytes = n.sk * (n.d + n.dv) / n.group();
   const auto blocks = std::min<std::int64_t>(items, multiprocessors());
   schedule.section = static_cast<int>(
-      problem.mask == MaskSpec::none()
-          ? section_of_equals(head_bytes, n.group(), n.hq * n.b)
-          : section_by_length(head_bytes, n.group(), n.hq * n.b, m_blocks, blocks));
+      problem.mask == MaskSpec::none() ? section_of_equals(head_bytes, n.group(), n.hq * n.b)
+                                       : section_by_length(head_bytes, n.group(), n.hq * n.b,
+                                                           m_blocks * problem.num_splits, blocks));
   return schedule;
 }
 
@@ -201,20 +203,66 @@ AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
   return args;
 }
 
-void launch(const AttentionProblem& problem, const Operands& x, CudaStream stream,
-            const std::int32_t* device_lengths) {
+std::int64_t query_rows(const Dims& n) { return n.b * n.hq * n.sq; }
+
+/// Workspace of the parts of split rows (merge.h).
+std::size_t part_bytes(const AttentionProblem& problem) {
+  if (problem.num_splits == 1) return 0;
+  const std::int64_t parts = problem.num_splits * query_rows(problem.dims);
+  return aligned(static_cast<std::size_t>(parts * problem.dims.dv * 4)) +
+         aligned(static_cast<std::size_t>(parts * 4));
+}
+
+/// Has the kernel write parts to `space`; returns how they become the output it was to write.
+MergeArgs divert_to_parts(AttentionArgs& args, const AttentionProblem& problem, std::byte* space) {
+  const Dims& n = problem.dims;
+  const std::int64_t rows = query_rows(n);
+  auto* parts = reinterpret_cast<float*>(space);
+  auto* lses = reinterpret_cast<float*>(
+      space + aligned(static_cast<std::size_t>(problem.num_splits * rows * n.dv * 4)));
+  MergeArgs merge;
+  merge.parts = parts;
+  merge.lses = lses;
+  merge.splits = problem.num_splits;
+  merge.heads = static_cast<int>(n.hq);
+  merge.sq = args.sq;
+  merge.dv = args.dv;
+  merge.rows = rows;
+  merge.out = args.out;
+  merge.out_dtype = args.out_dtype;
+  merge.out_stride_b = args.out_stride_b;
+  merge.out_stride_s = args.out_stride_s;
+  merge.out_stride_h = args.out_stride_h;
+  merge.lse = args.lse;
+  args.out = parts;
+  args.out_dtype = DType::f32;
+  args.out_stride_b = n.hq * n.sq * n.dv;
+  args.out_stride_h = n.sq * n.dv;
+  args.out_stride_s = n.dv;
+  args.out_stride_split = rows * n.dv;
+  args.wide_stores = true;
+  args.lse = {lses, n.hq * n.sq, n.sq, 1, rows};
+  return merge;
+}
+
+/// `part_space`: part_bytes() of device memory.
+void launch(const AttentionProblem& problem, const Operands& x, std::byte* part_space,
+            CudaStream stream, const std::int32_t* device_lengths) {
   const AttentionKernel kernel = kernel_for(kernel_dims(problem.dims), needs_of(problem, x));
-  const AttentionArgs args = make_args(problem, x, kernel, device_lengths);
+  AttentionArgs args = make_args(problem, x, kernel, device_lengths);
   const int items = args.schedule.items();
   if (items == 0) return;
+  MergeArgs merge;
+  if (problem.num_splits > 1) merge = divert_to_parts(args, problem, part_space);
   check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(kernel.shared_bytes)),
         "reserving shared memory");
-  void* parameters[] = {const_cast<AttentionArgs*>(&args)};
+  void* parameters[] = {&args};
   check(cudaLaunchKernel(
             kernel.function, dim3(static_cast<unsigned>(std::min(items, multiprocessors()))),
             dim3(static_cast<unsigned>(kernel.threads)), parameters, kernel.shared_bytes, stream),
         "attention kernel");
+  if (problem.num_splits > 1) check(launch_merge(merge, stream), "merge kernel");
 }
 
 /// The 16- and 32-bit operands of a call as the quantiser takes them; FP8 ones become empty.
@@ -251,10 +299,11 @@ struct Workspace {
       v = device_operand(problem.v.x, problem.v.descale.granularity, false);
       repacked = aligned(static_cast<std::size_t>(v.code_bytes()));
     }
+    parts = part_bytes(problem);
   }
-  std::size_t bytes() const { return quantised + repacked; }
+  std::size_t bytes() const { return quantised + repacked + parts; }
 
-  std::size_t quantised = 0, repacked = 0;
+  std::size_t quantised = 0, repacked = 0, parts = 0;
   DeviceOperand v;
 };
 
@@ -309,7 +358,7 @@ std::string why_unsupported_on_device(const AttentionProblem& problem) {
   }
   if (problem.promote_every != 1) {
     return "promote_every is " + std::to_string(problem.promote_every) +
-           "; must be 1: promotion costs the Hopper kernels nothing";
+           "; must be 1, which is what the Hopper kernels do";
   }
   if (n.sq > kMostRows || n.sk > kMostRows) return "q.shape[1] and k.shape[1] must be at most 2^30";
   if (problem.k.quantised() != problem.v.quantised()) {
@@ -335,6 +384,13 @@ namespace {
 void require_supported(const AttentionProblem& problem) {
   const std::string reason = why_unsupported_on_device(problem);
   if (!reason.empty()) throw Error(ErrorCode::unsupported, "attention_on_device: " + reason);
+}
+
+void require_workspace(const void* workspace, std::size_t bytes, std::size_t needed) {
+  if (needed == 0 || (workspace != nullptr && bytes >= needed && is_aligned(workspace))) return;
+  throw Error(ErrorCode::invalid_argument, "attention_on_device: workspace has " +
+                                               std::to_string(bytes) + " bytes; must have " +
+                                               std::to_string(needed) + " at a 256-byte boundary");
 }
 
 }  // namespace
@@ -370,20 +426,20 @@ void attend_on_device(const AttentionProblem& problem, void* workspace, std::siz
                       CudaStream stream, const std::int32_t* device_lengths) {
   require_supported(problem);
   const Workspace work(problem);
-  const std::size_t needed = work.bytes();
-  if (needed > 0 && (workspace == nullptr || bytes < needed || !is_aligned(workspace))) {
-    throw Error(ErrorCode::invalid_argument,
-                "attention_on_device: workspace has " + std::to_string(bytes) +
-                    " bytes; must have " + std::to_string(needed) + " at a 256-byte boundary");
-  }
-  const Operands x =
-      prepare(problem, work, static_cast<std::byte*>(workspace), stream, device_lengths);
-  launch(problem, x, stream, device_lengths);
+  require_workspace(workspace, bytes, work.bytes());
+  auto* space = static_cast<std::byte*>(workspace);
+  const Operands x = prepare(problem, work, space, stream, device_lengths);
+  launch(problem, x, space + work.quantised + work.repacked, stream, device_lengths);
 }
 
-void attend_on_device(const AttentionProblem& problem, const DeviceQkv& qkv, CudaStream stream,
-                      const std::int32_t* device_lengths) {
+std::size_t attention_workspace_bytes(const AttentionProblem& problem, const DeviceQkv&) {
+  return part_bytes(problem);
+}
+
+void attend_on_device(const AttentionProblem& problem, const DeviceQkv& qkv, void* workspace,
+                      std::size_t bytes, CudaStream stream, const std::int32_t* device_lengths) {
   require_supported(problem);
+  require_workspace(workspace, bytes, part_bytes(problem));
   Operands x;
   x.q = rows_of(qkv.q);
   x.k = rows_of(qkv.k);
@@ -393,7 +449,7 @@ void attend_on_device(const AttentionProblem& problem, const DeviceQkv& qkv, Cud
   x.v_descale = descales_of(qkv.v);
   x.kv_format = qkv.k.dtype;
   x.score_shift = {qkv.score_shift, problem.dims.hq * problem.dims.sq, problem.dims.sq, 1};
-  launch(problem, x, stream, device_lengths);
+  launch(problem, x, static_cast<std::byte*>(workspace), stream, device_lengths);
 }
 
 }  // namespace octavo::sm90
@@ -445,10 +501,20 @@ void attention_on_device(const AttentionParams& params, void* workspace, std::si
   sm90::attend_on_device(validate(params), workspace, bytes, stream, device_key_lengths);
 }
 
+std::size_t attention_workspace_bytes(const AttentionParams& params, const DeviceQkv& operands) {
+  return sm90::attention_workspace_bytes(validate(with_operands(params, operands)), operands);
+}
+
 void attention_on_device(const AttentionParams& params, const DeviceQkv& operands,
                          CudaStream stream, const std::int32_t* device_key_lengths) {
-  sm90::attend_on_device(validate(with_operands(params, operands)), operands, stream,
-                         device_key_lengths);
+  attention_on_device(params, operands, nullptr, 0, stream, device_key_lengths);
+}
+
+void attention_on_device(const AttentionParams& params, const DeviceQkv& operands, void* workspace,
+                         std::size_t bytes, CudaStream stream,
+                         const std::int32_t* device_key_lengths) {
+  sm90::attend_on_device(validate(with_operands(params, operands)), operands, workspace, bytes,
+                         stream, device_key_lengths);
 }
 
 }  // namespace octavo

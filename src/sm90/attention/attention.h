@@ -23,7 +23,8 @@ void attend_on_device(const AttentionProblem& problem, void* workspace, std::siz
                       CudaStream stream, const std::int32_t* device_lengths);
 
 /// Attends to operands in the kernels' layout; problem.q, k and v are not read.
-void attend_on_device(const AttentionProblem& problem, const DeviceQkv& qkv, CudaStream stream,
-                      const std::int32_t* device_lengths);
+void attend_on_device(const AttentionProblem& problem, const DeviceQkv& qkv, void* workspace,
+                      std::size_t bytes, CudaStream stream, const std::int32_t* device_lengths);
+std::size_t attention_workspace_bytes(const AttentionProblem& problem, const DeviceQkv& qkv);
 
 }  // namespace octavo::sm90

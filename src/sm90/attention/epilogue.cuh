@@ -126,8 +126,8 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
   const int row = m + own_row() + 8 * kHalf;
   OutputRow to;
   if (row < args.sq) {
-    const std::int64_t offset =
-        item.batch * args.out_stride_b + row * args.out_stride_s + item.head * args.out_stride_h;
+    const std::int64_t offset = item.batch * args.out_stride_b + row * args.out_stride_s +
+                                item.head * args.out_stride_h + item.split * args.out_stride_split;
     to = {static_cast<std::byte*>(args.out) +
               offset * static_cast<std::int64_t>(size_of(args.out_dtype)),
           args.dv};
@@ -138,7 +138,7 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
   const float shift =
       args.softcap_scale > 0 ? 0.0f : args.sm_scale * rows[own_row() + 8 * kHalf].shift;
   const float log2_sum = state.m[kHalf] + (log2f(l) - kPExponentShift);
-  *args.lse.at(item.batch, item.head, row) =
+  *args.lse.at(item.batch, item.head, row, item.split) =
       l == 0 ? -INFINITY : __fmaf_rn(log2_sum, static_cast<float>(kLn2), shift);
 }
 

@@ -75,7 +75,7 @@ class Producer {
     const WorkItem item = args_.schedule.at(index);
     const int keys = args_.keys(item.batch), m = item.m_block * Traits::kBlockM;
     const KernelMask mask = mask_of(args_, keys);
-    const TileRange tiles = tiles_of(mask, m, Traits::kBlockM);
+    const TileRange tiles = tiles_of(mask, m, Traits::kBlockM, split_of(args_, keys, item.split));
     ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
     leave_notes(item, mask, m, tiles);
     load_q(item, m);
@@ -88,7 +88,8 @@ class Producer {
                               const TileRange& tiles) {
     const int stage = q_.stage();
     if (lane_ == 0) {
-      shared_.item[stage] = {m, item.head, item.batch, mask.sk, tiles.first, tiles.last};
+      shared_.item[stage] = {m,       item.head,   item.batch, item.split,
+                             mask.sk, tiles.first, tiles.last};
     }
     if (lane_ < Traits::kConsumers) {
       const int first_row = m + lane_ * kWarpgroupRows;

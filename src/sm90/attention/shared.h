@@ -18,9 +18,9 @@ struct RowNote {
 };
 
 /// What it says of a work item: where it is, valid keys of its batch entry, key tiles
-/// [first, last) that any of its rows sees.
+/// [first, last) of its split that any of its rows sees.
 struct alignas(16) ItemNote {
-  int m, head, batch;  // first query row; m = kNoItem ends the work
+  int m, head, batch, split;  // m: first query row; kNoItem ends the work
   int keys;
   int first, last;
 };

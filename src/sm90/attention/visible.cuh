@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/mask.h"
+#include "core/split.h"
 #include "core/tile_table.h"
 #include "sm90/attention/args.h"
 #include "sm90/attention/shared.h"
@@ -26,17 +27,25 @@ __device__ inline KernelMask mask_of(const AttentionArgs& args, int keys) {
   return {args.sq, keys, args.left, args.right};
 }
 
-/// Key tiles that any of the rows [m, m + rows) sees.
-__device__ inline TileRange tiles_of(const KernelMask& mask, int m, int rows) {
+/// Key tiles of a split of a batch entry's keys.
+__device__ inline TileRange split_of(const AttentionArgs& args, int keys, int split) {
+  const auto [first, last] = split_range(keys, args.schedule.splits, split);
+  return {first, last};
+}
+
+/// Key tiles of `among` that any of the rows [m, m + rows) sees.
+__device__ inline TileRange tiles_of(const KernelMask& mask, int m, int rows,
+                                     const TileRange& among) {
   if (m >= mask.sq) return {};
   const auto [first, last] = block_range(mask, m, rows, kBlockN);
-  return {first, last};
+  const TileRange tiles{max(first, among.first), min(last, among.last)};
+  return tiles.first < tiles.last ? tiles : TileRange{};
 }
 
 /// How these rows go through the block's key tiles; nowhere, at its first tile, if they see none.
 __device__ inline WalkNote walk_of(const KernelMask& mask, int m, int rows,
                                    const TileRange& block) {
-  const TileRange mine = tiles_of(mask, m, rows);
+  const TileRange mine = tiles_of(mask, m, rows, block);
   if (mine.first >= mine.last) return {{block.first, block.first, block.first, block.first}};
   const auto [first_full, last_full] = full_block_range(mask, m, rows, kBlockN);
   const int upper = min(max(last_full, mine.first), mine.last);

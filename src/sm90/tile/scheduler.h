@@ -17,6 +17,7 @@ struct WorkItem {
   int m_block = 0;
   int head = 0;  // query head
   int batch = 0;
+  int split = 0;  // of its keys
 };
 
 struct Schedule {
@@ -24,8 +25,9 @@ struct Schedule {
   int heads = 0;  // query heads
   int batches = 0;
   int section = 1;  // heads of a section, counted over batches; a multiple of the group
+  int splits = 1;   // of the keys of each tile: items next to each other
 
-  constexpr int items() const { return m_blocks * heads * batches; }
+  constexpr int items() const { return m_blocks * heads * batches * splits; }
 
   /// The index of a thread block's item of this round; items() or more where it has none.
   constexpr int index(int block, int blocks, int round) const {
@@ -34,12 +36,12 @@ struct Schedule {
 
   constexpr WorkItem at(int index) const {
     const int all_heads = heads * batches;
-    const int per_section = section * m_blocks;
-    const int first = index / per_section * section;
+    const int per_section = section * m_blocks, tile = index / splits;
+    const int first = tile / per_section * section;
     const int width = all_heads - first < section ? all_heads - first : section;
-    const int within = index % per_section;
+    const int within = tile % per_section;
     const int head = first + within % width;
-    return {m_blocks - 1 - within / width, head % heads, head / heads};
+    return {m_blocks - 1 - within / width, head % heads, head / heads, index % splits};
   }
 };
 
@@ -57,10 +59,11 @@ constexpr std::int64_t section_of_equals(std::int64_t head_bytes, std::int64_t g
 
 /// Where lengths fall along the order, blocks' shares are even over pairs of rounds: a section
 /// holds whole pairs, if need be of more than half of L2. Where not even one fits, it is all heads.
+/// head_items: a head's, of all its tiles of rows and their splits.
 constexpr std::int64_t section_by_length(std::int64_t head_bytes, std::int64_t group,
-                                         std::int64_t heads, std::int64_t m_blocks,
+                                         std::int64_t heads, std::int64_t head_items,
                                          std::int64_t blocks) {
-  const std::int64_t pair = std::lcm(std::lcm(m_blocks, 2 * blocks) / m_blocks, group);
+  const std::int64_t pair = std::lcm(std::lcm(head_items, 2 * blocks) / head_items, group);
   const std::int64_t pair_bytes = std::max<std::int64_t>(head_bytes * pair, 1);
   if (pair_bytes > kMostSectionBytes) return heads;
   return std::min(std::max<std::int64_t>(kSectionBytes / pair_bytes, 1) * pair, heads);
