@@ -18,10 +18,12 @@ void butterflies(float* y, int n, int distance) {
 
 }  // namespace
 
-void rotate_row(float* x, int padded_d, const SignBits& signs) {
+void apply_signs(float* x, int padded_d, const SignBits& signs) {
+  for (int c = 0; c < padded_d; ++c) x[c] = signs.negative(c) ? -x[c] : x[c];
+}
+
+void hadamard_row(float* x, int padded_d) {
   const int n = hadamard_size(padded_d);
-  const float norm = hadamard_norm(n);
-  for (int c = 0; c < padded_d; ++c) x[c] *= signs.negative(c) ? -norm : norm;
   for (int block = 0; block < padded_d; block += n) {
     for (int distance = 8; distance < n; distance *= 2) butterflies(x + block, n, distance);
     for (int distance = 1; distance < 8; distance *= 2) butterflies(x + block, n, distance);

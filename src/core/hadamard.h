@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random-sign Hadamard rotation: x <- x D H / sqrt(n) along the (padded) head dim.
+// Random-sign Hadamard rotation: x <- x D H along the (padded) head dim; what 1 / sqrt(n) would do
+// to the values, scale and descale do instead.
 //
 // D: signs +-1 from a seed, one a channel. H: Walsh-Hadamard of size n = the largest power of two
 // that divides the padded head dim, block-diagonal where that is smaller (96 = 3 x 32, 192 = 3 x
-// 64). Orthogonal, so Q K^T does not change; an outlier channel is spread over its n neighbours
+// 64). Orthogonal but for the factor, so Q K^T does not change; an outlier channel is spread over
+// its n neighbours
 // ("incoherent processing": Chee et al. 2023, QuIP; Shah et al. 2024, FlashAttention-3,
 // section 3.3).
 //
-// Bits are part of the format: each channel times its sign / sqrt(n), one FP32 product; then stages
-// (a, b) <- (a + b, a - b) in FP32 at distances 8, 16, .., n / 2 and then 1, 2, 4. (That order is
-// the GPU's: the far distances between registers of one thread, the near ones of another.)
+// Bits are part of the format: each channel times its sign, before a position embedding turns the
+// row (core/rope.h); then stages (a, b) <- (a + b, a - b) in FP32 at distances 8, 16, .., n / 2 and
+// then 1, 2, 4.
 #pragma once
 
 #include <bit>
 #include <cstdint>
+
+#include "core/quant_block.h"
 
 namespace octavo {
 
@@ -47,7 +51,14 @@ struct SignBits {
   constexpr bool negative(int channel) const { return (word[channel / 64] >> (channel % 64)) & 1; }
 };
 
-/// The rotation of one row in place, as defined above: the scalar form the others must equal.
-void rotate_row(float* x, int padded_d, const SignBits& signs);
+/// Scale and descale of values that lack the factor `norm`, `amax` being theirs.
+constexpr ScalePair scale_of(float amax, DType format, float norm) {
+  const ScalePair pair = scale_of(amax * norm, format);
+  return {pair.scale * norm, pair.descale};
+}
+
+/// D and H on one row in place, as defined above: the scalar form the others must equal.
+void apply_signs(float* x, int padded_d, const SignBits& signs);
+void hadamard_row(float* x, int padded_d);
 
 }  // namespace octavo

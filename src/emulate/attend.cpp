@@ -10,22 +10,19 @@
 #include "emulate/pv.h"
 #include "emulate/qk.h"
 #include "emulate/requantise_p.h"
-#include "emulate/smooth.h"
 #include "emulate/softmax.h"
 
 namespace octavo::emulate {
 namespace {
 
 /// q . mean(K) of every row, or what the caller says it was for operands quantised elsewhere.
-void load_shifts(Tile& tile, const AttentionProblem& problem, const RowSource& q,
+void load_shifts(Tile& tile, const AttentionProblem& problem, const OperandQuantiser& q,
                  const float* mean) {
-  std::vector<float> row(static_cast<std::size_t>(q.padded_d()));
   for (std::int64_t i = 0; i < tile.rows; ++i) {
     if (problem.score_shift.present()) {
       tile.shift[i] = load_row_value(problem.score_shift, tile.b, tile.h, tile.m + i);
     } else if (mean != nullptr) {
-      q.row(tile.b, tile.h, tile.m + i, row.data());
-      tile.shift[i] = dot_mean(row.data(), mean, q.padded_d());
+      tile.shift[i] = q.score_shift(tile.b, tile.h, tile.m + i, mean);
     } else {
       tile.shift[i] = 0.0f;
     }
@@ -37,7 +34,7 @@ void start(Tile& tile, const AttentionProblem& problem, const Quantisers& quanti
   quantisers.q.rows(tile.b, tile.h, tile.m, tile.rows, tile.q_codes.data(), tile.q_descale,
                     stats.q);
   tile.finite = tile.q.decode(tile.q_codes.data(), tile.rows, quantisers.q.format());
-  load_shifts(tile, problem, quantisers.q.source(), quantisers.k.mean(kv.b, kv.h));
+  load_shifts(tile, problem, quantisers.q, quantisers.k.mean(kv.b, kv.h));
   std::fill(tile.row_m, tile.row_m + tile.rows, kMinusInfinity);
   std::fill(tile.out.data(), tile.out + tile.rows * tile.v.cols, 0.0f);
   std::fill(tile.sum.data(), tile.sum + tile.rows * simd::kLanes, 0.0f);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// quantize(): every block of Q, K and V through the stages smooth .. cast, into row-major tensors.
+// quantize(): every block of Q, K and V through the stages rotate .. cast, into row-major tensors.
 #include <algorithm>
 #include <cstring>
 
@@ -7,7 +7,6 @@
 #include "core/tile_table.h"
 #include "emulate/emulate.h"
 #include "emulate/quantize.h"
-#include "emulate/smooth.h"
 
 namespace octavo::emulate {
 namespace {
@@ -78,17 +77,15 @@ QuantizedTensor quantise_operand(const AttentionProblem& problem, const TensorVi
   return out;
 }
 
-std::vector<float> score_shifts(const AttentionProblem& problem, const RowSource& q,
+std::vector<float> score_shifts(const AttentionProblem& problem, const OperandQuantiser& q,
                                 const OperandQuantiser& k) {
   const Dims& n = problem.dims;
   std::vector<float> shift(static_cast<std::size_t>(n.b * n.hq * n.sq));
   parallel_for(n.b * n.hq, problem.threads, [&](std::int64_t i, int) {
     const std::int64_t b = i / n.hq, h = i % n.hq;
-    std::vector<float> row(static_cast<std::size_t>(q.padded_d()));
     for (std::int64_t s = 0; s < n.sq; ++s) {
-      q.row(b, h, s, row.data());
       shift[static_cast<std::size_t>(i * n.sq + s)] =
-          dot_mean(row.data(), k.mean(b, h / n.group()), q.padded_d());
+          q.score_shift(b, h, s, k.mean(b, h / n.group()));
     }
   });
   return shift;
@@ -104,7 +101,7 @@ QuantizedQkv quantise_all(const AttentionProblem& problem) {
   out.q = quantise_operand(problem, problem.q.x, Role::q, q);
   out.k = quantise_operand(problem, problem.k.x, Role::k, k);
   out.v = quantise_operand(problem, problem.v.x, Role::v, v);
-  if (problem.recipe.smooth_k) out.score_shift = score_shifts(problem, q.source(), k);
+  if (problem.recipe.smooth_k) out.score_shift = score_shifts(problem, q, k);
   out.head_dim = problem.dims.d;
   return out;
 }

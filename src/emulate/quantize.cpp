@@ -43,6 +43,7 @@ OperandQuantiser::OperandQuantiser(const AttentionProblem& problem, Role role)
                                         : granularity_of(problem.recipe, role)) {
   if (problem.recipe.rotate && role != Role::v && !operand_.quantised()) {
     signs_.emplace(problem.recipe.seed);
+    norm_ = hadamard_norm(hadamard_size(padded_d()));
   }
 }
 
@@ -70,7 +71,9 @@ void OperandQuantiser::prepare(int threads) {
     means_.resize(count);
     parallel_for(entries, threads, [&](std::int64_t i, int) {
       const std::int64_t b = i / heads;
-      means_[static_cast<std::size_t>(i)] = key_mean(source_, b, i % heads, length(b));
+      std::vector<float> mean = key_mean(source_, b, i % heads, length(b));
+      if (signs_) rotate(mean.data(), padded_d(), *signs_);
+      means_[static_cast<std::size_t>(i)] = std::move(mean);
     });
   }
   if (granularity_ != Granularity::head && granularity_ != Granularity::tensor) return;
@@ -83,13 +86,26 @@ void OperandQuantiser::prepare(int threads) {
   }
 }
 
+void OperandQuantiser::rotated_row(std::int64_t b, std::int64_t h, std::int64_t row,
+                                   float* out) const {
+  source_.row(b, h, row, out, signs_ ? &*signs_ : nullptr);
+  if (signs_) hadamard_row(out, padded_d());
+}
+
 void OperandQuantiser::transformed_row(std::int64_t b, std::int64_t h, std::int64_t row,
                                        float* out) const {
-  source_.row(b, h, row, out);
+  rotated_row(b, h, row, out);
   if (const float* m = mean(b, h)) {
     for (int c = 0; c < padded_d(); ++c) out[c] -= m[c];
   }
-  if (signs_) rotate(out, padded_d(), *signs_);
+}
+
+float OperandQuantiser::score_shift(std::int64_t b, std::int64_t h, std::int64_t row,
+                                    const float* mean) const {
+  std::vector<float> x(static_cast<std::size_t>(padded_d()));
+  rotated_row(b, h, row, x.data());
+  const int n = signs_ ? hadamard_size(padded_d()) : 1;
+  return dot_mean(x.data(), mean, padded_d()) / static_cast<float>(n);
 }
 
 float OperandQuantiser::head_amax(std::int64_t b, std::int64_t h) const {
@@ -107,7 +123,7 @@ void OperandQuantiser::rows(std::int64_t b, std::int64_t h, std::int64_t row, st
   const std::int64_t valid = std::clamp<std::int64_t>(length(b) - row, 0, count);
   std::memset(codes + valid * padded_d(), 0,
               static_cast<std::size_t>((count - valid) * padded_d()));
-  std::fill(descale + valid, descale + count, scale(0.0f, format()).descale);
+  std::fill(descale + valid, descale + count, scale(0.0f, format(), 1.0f).descale);
   if (operand_.quantised()) return pass_through(b, h, row, valid, codes, descale);
 
   const std::int64_t step = std::min(count, rows_per_block(granularity_, role_ == Role::q, count));
@@ -119,7 +135,7 @@ void OperandQuantiser::rows(std::int64_t b, std::int64_t h, std::int64_t row, st
     }
     const float a = amax_.empty() ? amax(values.data(), n * padded_d())
                                   : amax_[static_cast<std::size_t>(b * operand_.x.shape[2] + h)];
-    const ScalePair pair = scale(a, format());
+    const ScalePair pair = scale(a, format(), norm_);
     cast(values.data(), n * padded_d(), pair.scale, format(), codes + first * padded_d(), counts);
     std::fill(descale + first, descale + first + n, pair.descale);
     // All rows of a block share its descale, those past the end as well: one value a tile.

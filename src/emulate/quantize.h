@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stages smooth, rotate, amax, scale and cast on one operand, a block of rows at a time.
+// The stages rotate, smooth, amax, scale and cast on one operand, a block of rows at a time.
 #pragma once
 
 #include <optional>
@@ -33,10 +33,14 @@ class OperandQuantiser {
   DType format() const;
   Granularity granularity() const;
 
-  /// K only: the mean of (b, h), or null without smoothing.
+  /// K only: the mean of (b, h), rotated where K is, or null without smoothing.
   const float* mean(std::int64_t b, std::int64_t h) const;
 
+  /// Q only: q . mean(K) of a row, given that mean as K's quantiser has it.
+  float score_shift(std::int64_t b, std::int64_t h, std::int64_t row, const float* mean) const;
+
  private:
+  void rotated_row(std::int64_t b, std::int64_t h, std::int64_t row, float* out) const;
   void transformed_row(std::int64_t b, std::int64_t h, std::int64_t row, float* out) const;
   void pass_through(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t count,
                     std::uint8_t* codes, float* descale) const;
@@ -48,6 +52,7 @@ class OperandQuantiser {
   RowSource source_;
   Granularity granularity_;
   std::optional<SignBits> signs_;
+  float norm_ = 1.0f;  // the factor that the rotation leaves out
   std::vector<std::vector<float>> means_;
   std::vector<float> amax_;  // per (b, h) where granularity is head or tensor
 };

@@ -4,6 +4,7 @@
 // this.
 #pragma once
 
+#include "core/hadamard.h"
 #include "core/problem.h"
 
 namespace octavo::emulate {
@@ -14,12 +15,13 @@ class RowSource {
 
   RowSource(const AttentionProblem& problem, Role role);
 
-  /// Row `row` of (b, h): padded_d() values.
-  void row(std::int64_t b, std::int64_t h, std::int64_t row, float* out) const;
+  /// Row `row` of (b, h): padded_d() values, with the signs of a rotation where given.
+  void row(std::int64_t b, std::int64_t h, std::int64_t row, float* out,
+           const SignBits* signs = nullptr) const;
   int padded_d() const { return padded_d_; }
 
  private:
-  void embed(std::int64_t row, float* x) const;
+  void embed(std::int64_t row, float* x, const SignBits* signs) const;
 
   TensorView x_;
   std::optional<Rope> rope_;

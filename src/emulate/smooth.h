@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `smooth`: K <- K - mean(K over its keys), per (batch, kv head).
+// Stage `smooth`: K <- K - mean(K over its keys), per (batch, kv head). It comes after the
+// rotation, of which the mean gets its own.
 //
 //   mean[c] = sum over keys of K[key][c] / keys         shift[i] = q_i . mean
 //

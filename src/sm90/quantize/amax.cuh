@@ -25,22 +25,20 @@ __device__ float largest(const float (&a)[kCount]) {
   return most;
 }
 
-/// Largest finite magnitude of each of a thread's rows. Infinities become NaN, which fmaxf passes
-/// over and the cast turns into the NaN code; a first look without that is enough for almost every
-/// thread.
+/// Largest finite magnitude of each of a thread's rows. A first look without regard to infinities
+/// is enough for almost every thread; whether there is one is the result.
 template <int kRows, int kCount>
-__device__ void finite_amax(float (&x)[kRows][kCount], float (&a)[kRows]) {
+__device__ bool finite_amax(const float (&x)[kRows][kCount], float (&a)[kRows]) {
 #pragma unroll
   for (int i = 0; i < kRows; ++i) a[i] = magnitude(x[i]);
-  if (largest(a) != kInfinity) return;
+  if (largest(a) != kInfinity) return false;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
+    a[i] = 0;
 #pragma unroll
-    for (float& y : x[i]) {
-      if (fabsf(y) == kInfinity) y = __int_as_float(0x7fffffff);
-    }
-    a[i] = magnitude(x[i]);
+    for (float y : x[i]) a[i] = fmaxf(a[i], fabsf(y) == kInfinity ? 0 : fabsf(y));
   }
+  return true;
 }
 
 /// Largest of a value over the four threads of a row of Q or K.

@@ -32,6 +32,7 @@ struct OperandArgs {
   Granularity granularity = Granularity::block;
   bool e5m2 = false;
   bool wide_loads = false;  // every row starts on a 16-byte boundary
+  float norm = 1.0f;        // the factor that a rotation leaves out of the values
   int blocks = 0;           // thread blocks; 0: not in this launch
   int run = 1;  // heads of the same rows that a block takes one after another; divides heads
   Divisor by_runs, by_row_tiles;  // block number to runs (fastest), tiles of rows, b
@@ -60,8 +61,9 @@ struct QuantizeArgs {
   Divisor by_group;  // query heads that share a kv head
   bool rotate = false;
   SignBits signs{0};
-  float* mean = nullptr;         // [b, hkv, padded d], or null: no smoothing
+  float* mean = nullptr;         // [b, hkv, padded d], rotated; or null: no smoothing
   float* score_shift = nullptr;  // [b, hq, sq]
+  float shift_norm = 1.0f;       // what q . mean lacks where both are rotated
   RopeArgs rope;
   KeyLengths lengths;
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `cast`: code = FP8(x * scale), round to nearest even, saturating. The format is a type: it
-// is chosen once a tile.
+// Stage `cast`: code = FP8(x * scale), round to nearest even, saturating; NaN where x is infinite.
+// The format is a type: it is chosen once a tile.
 #pragma once
 
 #include "sm90/ptx/convert.cuh"
-#include "sm90/quantize/row_tile.cuh"
+#include "sm90/quantize/amax.cuh"
 
 namespace octavo::sm90 {
 
@@ -13,6 +13,17 @@ struct E4m3 {
 };
 struct E5m2 {
   static __device__ std::uint32_t pair(float a, float b) { return ptx::cvt_e5m2x2(a, b); }
+};
+
+/// A format where infinities become the NaN code; without this they saturate.
+template <typename Format>
+struct WithInfinities {
+  static __device__ float nan_for(float y) {
+    return fabsf(y) == kInfinity ? __int_as_float(0x7fffffff) : y;
+  }
+  static __device__ std::uint32_t pair(float a, float b) {
+    return Format::pair(nan_for(a), nan_for(b));
+  }
 };
 
 /// Four codes, the first in the low byte.

@@ -13,10 +13,12 @@ template <int kD, int kBytes, typename Embedding, typename MeanEmbedding>
 QuantizeKernels kernels_of(const RopeArgs& rope) {
   using Shape = TileShape<kD>;
   return {Shape::kThreads,
-          min_blocks<kD, kBytes, Embedding>(),
+          min_blocks<kD, kBytes>(),
           Shared<kD, kBytes>::bytes(Embedding::shared_bytes(rope)),
-          MeanShape<kD>::kThreads,
+          MeanShape<kD, MeanEmbedding::kHeads>::kThreads,
           kMeanCluster,
+          MeanEmbedding::kHeads,
+          sizeof(MeanShared<kD, MeanEmbedding::kHeads>),
           reinterpret_cast<const void*>(&quantize_kernel<kD, kBytes, Embedding>),
           reinterpret_cast<const void*>(&amax_kernel<kD, kBytes, Embedding>),
           reinterpret_cast<const void*>(&key_mean_kernel<kD, kBytes, MeanEmbedding>),

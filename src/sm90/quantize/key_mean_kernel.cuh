@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `smooth`, first half: K's mean of each (batch, kv head), in the order of core/key_mean.h.
-// Elements that are not finite count as 0. A cluster of eight thread blocks has one head; each
-// block's groups of 16 lanes of threads sum chunks and leave the sums in the shared memory of block
-// 0, which adds them up.
+// Stage `smooth`, first half: K's mean of each (batch, kv head), in the order of core/key_mean.h,
+// and its rotation. Elements that are not finite count as 0. A cluster of eight thread blocks has
+// one head, or two where there is an embedding, whose angles then serve both; each block's groups
+// of 16 lanes of threads sum chunks and leave the sums in the shared memory of block 0, which adds
+// them up.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -14,74 +15,125 @@ namespace octavo::sm90 {
 
 inline constexpr int kMeanCluster = 8;
 
-template <int kD>
+/// A thread has two units of a row: both channels of each pair of an embedding.
+template <int kD, int kHeads>
 struct MeanShape {
-  static constexpr int kLanes = kD <= 64 ? 8 : (kD <= 128 ? 16 : 32);  // threads a row, one a unit
-  static constexpr int kGroupThreads = static_cast<int>(kMeanLanes) * kLanes;
-  static constexpr int kGroups = kGroupThreads <= 256 ? 2 : 1;  // chunks at a time
+  static constexpr int kRowThreads = kD / (2 * kChannels);
+  static constexpr int kGroupThreads = static_cast<int>(kMeanLanes) * kRowThreads;
+  static constexpr int kMostThreads = kD <= 128 ? 256 * kHeads : 256;
+  static constexpr int kGroups =  // chunks at a time
+      4 * kGroupThreads <= kMostThreads ? 4 : (2 * kGroupThreads <= kMostThreads ? 2 : 1);
   static constexpr int kThreads = kGroups * kGroupThreads;
   static constexpr int kAtOnce = kMeanCluster * kGroups;
   static_assert(kMeanChunks % kAtOnce == 0);
 };
 
-/// Which rows and channels of a chunk a thread adds up.
-template <int kD>
-struct MeanPlace {
-  using Shape = MeanShape<kD>;
-  int group = static_cast<int>(threadIdx.x) / Shape::kGroupThreads;
-  int row_lane = static_cast<int>(threadIdx.x) % Shape::kGroupThreads / Shape::kLanes;
-  int lane = static_cast<int>(threadIdx.x) % Shape::kLanes;  // those past kD / 8 idle
-  int channel = lane * kChannels;
+template <int kD, int kHeads>
+struct MeanShared {
+  float lanes[MeanShape<kD, kHeads>::kGroups][kHeads][kMeanLanes][kD];
+  float chunk_sum[kHeads][kMeanChunks][kD];
 };
+
+/// Which rows and channels of a chunk a thread adds up.
+template <int kD, typename Turn>
+struct MeanPlace {
+  using Shape = MeanShape<kD, Turn::kHeads>;
+  int group, row_lane;
+  int channel;  // of the first unit
+  int apart;    // channels to the second one
+
+  __device__ explicit MeanPlace(const RopeArgs& rope) {
+    const int thread = opaque_thread(), lane = thread % Shape::kRowThreads;
+    group = thread / Shape::kGroupThreads;
+    row_lane = thread % Shape::kGroupThreads / Shape::kRowThreads;
+    const int pairs = Turn::template pairs<kD>(rope);
+    channel = (lane < pairs ? lane : 2 * lane) * kChannels;
+    apart = (lane < pairs ? pairs : 1) * kChannels;
+  }
+};
+
+/// Both units of one row of one head.
+using UnitPair = float[2][kChannels];
 
 struct MeanNoRope {
-  static constexpr int kBlocks = 2;  // a multiprocessor: leaves room for V's
+  static constexpr int kHeads = 1;
+  static constexpr int kDepth = 64;  // bytes a head and thread loads ahead
+  struct Angles {};
+  /// Units `pairs` apart belong together as far as there are; behind them neighbours do.
   template <int kD>
-  __device__ void turn(const RopeArgs&, const MeanPlace<kD>&, int, float (&)[kChannels]) const {}
+  static __device__ int pairs(const RopeArgs&) {
+    return MeanShape<kD, kHeads>::kRowThreads;
+  }
+  static __device__ bool aligned(const RopeArgs&) { return true; }
+  template <bool kAligned, typename Place>
+  static __device__ void load(const RopeArgs&, const Place&, int, Angles&) {}
+  template <typename Place>
+  static __device__ void turn(const RopeArgs&, const Place&, const Angles&, UnitPair&) {}
 };
 
-/// Angles straight from memory: the same for all heads, they stay in the caches.
 struct MeanWithRope {
-  static constexpr int kBlocks = 1;
+  static constexpr int kHeads = 2;
+  static constexpr int kDepth = 16;
+  struct Angles {
+    float4 cos[2], sin[2];
+  };
+
   template <int kD>
-  __device__ void turn(const RopeArgs& rope, const MeanPlace<kD>& at, int row,
-                       float (&x)[kChannels]) const {
-    const bool turns = at.channel < 2 * rope.half;
+  static __device__ int pairs(const RopeArgs& rope) {
+    return rope.interleaved ? MeanShape<kD, kHeads>::kRowThreads : rope.half / kChannels;
+  }
+
+  static __device__ bool aligned(const RopeArgs& rope) { return rope.wide_loads; }
+
+  /// half_split: of the eight pairs; interleaved: of the four of each unit.
+  template <bool kAligned, typename Place>
+  static __device__ void load(const RopeArgs& rope, const Place& at, int row, Angles& angles) {
     const std::int64_t position = rope.k_offset + row;
-    if (rope.interleaved) {
-      if (!turns) return;
-      const std::int64_t i = at.channel / 2;
-      const float4 c = table_values(rope.cos, rope, position * rope.cos_stride + i);
-      const float4 s = table_values(rope.sin, rope, position * rope.sin_stride + i);
-      turn_pair(x[0], x[1], c.x, s.x);
-      turn_pair(x[2], x[3], c.y, s.y);
-      turn_pair(x[4], x[5], c.z, s.z);
-      turn_pair(x[6], x[7], c.w, s.w);
-      return;
-    }
-    const bool lower = at.channel < rope.half;
-    const std::int64_t i = turns ? (lower ? at.channel : at.channel - rope.half) : 0;
-    const int distance = rope.half / kChannels;
-    const int partner = turns ? (lower ? at.lane + distance : at.lane - distance) : at.lane;
+    const std::int64_t cos = position * rope.cos_stride, sin = position * rope.sin_stride;
 #pragma unroll
-    for (int j = 0; j < kChannels; j += 4) {
-      const float4 c = table_values(rope.cos, rope, position * rope.cos_stride + i + j);
-      const float4 s = table_values(rope.sin, rope, position * rope.sin_stride + i + j);
-      turn_with_partner<kD>(x[j], partner, turns, lower, c.x, s.x);
-      turn_with_partner<kD>(x[j + 1], partner, turns, lower, c.y, s.y);
-      turn_with_partner<kD>(x[j + 2], partner, turns, lower, c.z, s.z);
-      turn_with_partner<kD>(x[j + 3], partner, turns, lower, c.w, s.w);
+    for (int i = 0; i < 2; ++i) {
+      const int channel = at.channel + (rope.interleaved ? i * at.apart : 0);
+      if (channel >= turned(rope)) continue;
+      const int pair = rope.interleaved ? channel / 2 : channel + 4 * i;
+      angles.cos[i] = values<kAligned>(rope, rope.cos, cos + pair);
+      angles.sin[i] = values<kAligned>(rope, rope.sin, sin + pair);
+    }
+  }
+
+  template <typename Place>
+  static __device__ void turn(const RopeArgs& rope, const Place& at, const Angles& angles,
+                              UnitPair& x) {
+    if (rope.interleaved) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (at.channel + i * at.apart >= turned(rope)) continue;
+        const float4 c = angles.cos[i], s = angles.sin[i];
+        turn_pair(x[i][0], x[i][1], c.x, s.x);
+        turn_pair(x[i][2], x[i][3], c.y, s.y);
+        turn_pair(x[i][4], x[i][5], c.z, s.z);
+        turn_pair(x[i][6], x[i][7], c.w, s.w);
+      }
+    } else if (at.channel < turned(rope)) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float4 c = angles.cos[i], s = angles.sin[i];
+        turn_pair(x[0][4 * i], x[1][4 * i], c.x, s.x);
+        turn_pair(x[0][4 * i + 1], x[1][4 * i + 1], c.y, s.y);
+        turn_pair(x[0][4 * i + 2], x[1][4 * i + 2], c.z, s.z);
+        turn_pair(x[0][4 * i + 3], x[1][4 * i + 3], c.w, s.w);
+      }
     }
   }
 
  private:
-  /// All lanes of a warp call.
-  template <int kD>
-  static __device__ void turn_with_partner(float& x, int partner, bool turns, bool lower, float cos,
-                                           float sin) {
-    const float other = __shfl_sync(0xffffffffu, x, partner, MeanShape<kD>::kLanes);
-    const float turned = turn_one(x, other, lower, cos, sin);
-    if (turns) x = turned;
+  template <bool kAligned>
+  static __device__ float4 values(const RopeArgs& rope, const void* table, std::int64_t i) {
+    if constexpr (!kAligned) return table_values(table, rope, i);
+    return *reinterpret_cast<const float4*>(static_cast<const float*>(table) + i);
+  }
+  /// Where the channels end that an embedding turns; half_split looks at lower halves only.
+  static __device__ int turned(const RopeArgs& rope) {
+    return rope.interleaved ? 2 * rope.half : rope.half;
   }
 };
 
@@ -93,32 +145,163 @@ struct Finite {
   static __device__ float value(float x) { return isfinite(x) ? x : 0.0f; }
 };
 
-/// A thread's rows of one chunk, added up in order. Rows past the end are +0, which changes no sum.
-template <int kD, int kBytes, typename Turn, typename Counts>
-__device__ void sum_rows(const QuantizeArgs& args, int b, int h, int begin, int end,
-                         const MeanPlace<kD>& at, float (&sum)[kChannels]) {
-  constexpr int kRows = 16 / kBytes, kStep = static_cast<int>(kMeanLanes);  // rows loaded at once
-  const RowBlock all{b, h, 0, end, 0};
+template <typename Turn>
+using MeanSum = float[Turn::kHeads][2][kChannels];
+
+/// A thread's rows of one chunk, some of them on their way from memory. kWhole: all rows and
+/// channels exist and are aligned.
+template <int kD, int kBytes, typename Turn, bool kWhole>
+class MeanRows {
+ public:
+  static constexpr int kHeads = Turn::kHeads;
+  static constexpr int kAhead = kWhole && Turn::kDepth > kChannels* kBytes
+                                    ? Turn::kDepth / (kChannels * kBytes)
+                                    : 1;
+  using Place = MeanPlace<kD, Turn>;
+
+  __device__ MeanRows(const QuantizeArgs& args, int b, int h, int row, int end, const Place& at)
+      : args_(args), at_(at), row_(row), end_(end) {
+    from_ =
+        static_cast<const char*>(args.k.x) +
+        (b * args.k.stride_b + row * args.k.stride_s + h * args.k.stride_h + at.channel) * kBytes;
+    to_next_row_ = kMeanLanes * args.k.stride_s * kBytes;
+    // An odd last head is summed twice.
+    to_second_head_ = h + 1 < args.k.heads ? args.k.stride_h * kBytes : 0;
+  }
+
+  /// Loads the next row; past the end +0, which changes no sum.
+  __device__ void load(int slot) {
 #pragma unroll
-  for (float& s : sum) s = 0;
-  for (int first = begin + at.row_lane; first - at.row_lane < end; first += kRows * kStep) {
-    Unit<kBytes> unit[kRows];
+    for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int row = first + i * kStep;
-      unit[i] = {};
-      if (row < end && at.channel < args.k.d) {
-        unit[i] =
-            load_unit<kBytes>(element<kBytes>(args.k, all, row, at.channel), args.k.wide_loads);
+      for (int i = 0; i < 2; ++i) {
+        const char* from = from_ + h * to_second_head_ + i * at_.apart * kBytes;
+        if constexpr (kWhole) {
+          unit_[slot][h][i] = load_unit<kBytes>(from, true);
+        } else {
+          unit_[slot][h][i] = {};
+          if (row_ < end_ && at_.channel + i * at_.apart < args_.k.d) {
+            unit_[slot][h][i] = load_unit<kBytes>(from, args_.k.wide_loads);
+          }
+        }
       }
     }
+    if (kWhole || row_ < end_) Turn::template load<kWhole>(args_.rope, at_, row_, angles_[slot]);
+    row_ += static_cast<int>(kMeanLanes);
+    from_ += to_next_row_;
+  }
+
+  template <typename Counts>
+  __device__ void add(int slot, DType dtype, MeanSum<Turn>& sum) const {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      float x[1][kChannels];
-      unpack<kBytes>({unit[i]}, args.k.dtype, x);
-      Turn().template turn<kD>(args.rope, at, min(first + i * kStep, end - 1), x[0]);
+    for (int h = 0; h < kHeads; ++h) {
+      UnitPair x;
+      unpack<kBytes>(unit_[slot][h], dtype, NoFlip(), x);
+      Turn::turn(args_.rope, at_, angles_[slot], x);
 #pragma unroll
-      for (int j = 0; j < kChannels; ++j) sum[j] = __fadd_rn(sum[j], Counts::value(x[0][j]));
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int j = 0; j < kChannels; ++j) {
+          sum[h][i][j] = __fadd_rn(sum[h][i][j], Counts::value(x[i][j]));
+        }
+      }
+    }
+  }
+
+ private:
+  const QuantizeArgs& args_;
+  const Place& at_;
+  int row_, end_;
+  const char* from_;
+  std::int64_t to_next_row_, to_second_head_;
+  Unit<kBytes> unit_[kAhead][kHeads][2];
+  typename Turn::Angles angles_[kAhead];
+};
+
+/// A thread's rows of one chunk, added up in order.
+template <int kD, int kBytes, typename Turn, bool kWhole, typename Counts>
+__device__ void sum_rows(const QuantizeArgs& args, DType dtype, int b, int h, int begin, int end,
+                         const MeanPlace<kD, Turn>& at, MeanSum<Turn>& sum) {
+  constexpr int kStep = static_cast<int>(kMeanLanes);
+  using Rows = MeanRows<kD, kBytes, Turn, kWhole>;
+  static_assert(kMeanChunkUnit % (Rows::kAhead * kStep) == 0);
+  int row = begin + at.row_lane;
+  Rows rows(args, b, h, row, end, at);
+#pragma unroll
+  for (int i = 0; i < Rows::kAhead; ++i) rows.load(i);
+#pragma unroll
+  for (auto& head : sum) {
+#pragma unroll
+    for (auto& unit : head) {
+#pragma unroll
+      for (float& s : unit) s = 0;
+    }
+  }
+  const auto add = [&](int i) {
+    if (kWhole || row + i * kStep < end) rows.template add<Counts>(i, dtype, sum);
+  };
+#pragma unroll 1
+  for (; row + Rows::kAhead * kStep < end; row += Rows::kAhead * kStep) {
+#pragma unroll
+    for (int i = 0; i < Rows::kAhead; ++i) {
+      add(i);
+      rows.load(i);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < Rows::kAhead; ++i) add(i);
+}
+
+template <typename Turn>
+__device__ bool all_finite(const MeanSum<Turn>& sum) {
+  bool finite = true;
+#pragma unroll
+  for (const auto& head : sum) {
+#pragma unroll
+    for (const auto& unit : head) {
+#pragma unroll
+      for (float s : unit) finite = finite && isfinite(s);
+    }
+  }
+  return finite;
+}
+
+/// Sum of one chunk in this thread's channels, over its rows. A sum that is not finite is worked
+/// out again without what made it so.
+template <int kD, int kBytes, typename Turn>
+__device__ void sum_chunk(const QuantizeArgs& args, int b, int h, int begin, int end,
+                          const MeanPlace<kD, Turn>& at, MeanSum<Turn>& sum) {
+  const DType dtype = args.k.dtype;
+  const bool whole = args.k.wide_loads && Turn::aligned(args.rope) && args.k.d == kD &&
+                     end > begin && (end - begin) % static_cast<int>(kMeanChunkUnit) == 0;
+  if (whole && dtype == DType::bf16) {
+    sum_rows<kD, kBytes, Turn, true, All>(args, DType::bf16, b, h, begin, end, at, sum);
+  } else {
+    sum_rows<kD, kBytes, Turn, false, All>(args, dtype, b, h, begin, end, at, sum);
+  }
+  if (all_finite<Turn>(sum)) return;
+  sum_rows<kD, kBytes, Turn, false, Finite>(args, dtype, b, h, begin, end, at, sum);
+}
+
+/// Sums of the chunks that the groups take in one round, a lane's each.
+template <int kD, int kBytes, typename Turn>
+__device__ void sum_chunks(const QuantizeArgs& args, int b, int h, int first_chunk, int chunk_rows,
+                           int keys, MeanShared<kD, Turn::kHeads>& shared) {
+  MeanSum<Turn> sum;
+  {
+    const MeanPlace<kD, Turn> at(args.rope);
+    const int begin = (first_chunk + kMeanCluster * at.group) * chunk_rows;
+    sum_chunk<kD, kBytes, Turn>(args, b, h, begin, begin + min(chunk_rows, keys - begin), at, sum);
+  }
+  const MeanPlace<kD, Turn> at(args.rope);  // anew: registers
+#pragma unroll
+  for (int n = 0; n < Turn::kHeads; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int j = 0; j < kChannels; ++j) {
+        shared.lanes[at.group][n][at.row_lane][at.channel + i * at.apart + j] = sum[n][i][j];
+      }
     }
   }
 }
@@ -135,64 +318,94 @@ __device__ float lane_tree(const float (*lanes)[kD], int channel, int i = 0) {
   }
 }
 
-/// Sum of one chunk in this thread's channels, over its rows. A sum that is not finite is worked
-/// out again without what made it so.
-template <int kD, int kBytes, typename Turn>
-__device__ void sum_chunk(const QuantizeArgs& args, int b, int h, int begin, int end,
-                          const MeanPlace<kD>& at, float (&sum)[kChannels]) {
-  sum_rows<kD, kBytes, Turn, All>(args, b, h, begin, end, at, sum);
-  bool finite = true;
+/// Rotates a row in place; one warp calls. A thread has every 32nd channel.
+template <int kD>
+__device__ void rotate_by_warp(const SignBits& signs, float (&row)[kD]) {
+  constexpr int kOwn = kD / 32, kSize = hadamard_size(kD);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float x[kOwn];
 #pragma unroll
-  for (float s : sum) finite = finite && isfinite(s);
-  if (!__all_sync(0xffffffffu, finite)) {
-    sum_rows<kD, kBytes, Turn, Finite>(args, b, h, begin, end, at, sum);
+  for (int i = 0; i < kOwn; ++i) {
+    x[i] = flipped(row[lane + 32 * i], sign_bit(signs, lane + 32 * i));
   }
+  const auto across = [&](int distance) {
+    const float sign = (lane & distance) != 0 ? -1.0f : 1.0f;
+#pragma unroll
+    for (float& y : x) y = fmaf(y, sign, __shfl_xor_sync(0xffffffffu, y, distance));
+  };
+  across(8);
+  across(16);
+#pragma unroll
+  for (int h = 1; h < kSize / 32; h *= 2) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      if ((i & h) == 0) butterfly(x[i], x[i + h]);
+    }
+  }
+  for (int h = 1; h < kChannels; h *= 2) across(h);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) row[lane + 32 * i] = x[i];
+}
+
+/// Means of the cluster's heads from the sums of all chunks.
+template <int kD, int kHeads>
+__device__ void finish_means(const QuantizeArgs& args, int b, int first, int keys,
+                             MeanShared<kD, kHeads>& shared) {
+  const int thread = opaque_thread();
+  for (int i = thread; i < kHeads * kD; i += MeanShape<kD, kHeads>::kThreads) {
+    auto& lanes = shared.lanes[0][i / kD];
+    const int c = i % kD;
+    // Lane j has chunks j and j + 16; those that no round reached are 0.
+    for (int j = 0; j < kMeanLanes; ++j) {
+      const auto& chunks = shared.chunk_sum[i / kD];
+      lanes[j][c] = __fadd_rn(chunks[j][c], chunks[j + kMeanLanes][c]);
+    }
+    const float sum = lane_tree<kD>(lanes, c);
+    lanes[0][c] = keys == 0 ? 0.0f : __fdiv_rn(sum, static_cast<float>(keys));
+  }
+  __syncthreads();
+  const int head = first + thread / 32;
+  if (thread / 32 >= kHeads || head >= args.k.heads) return;
+  float(&mean)[kD] = shared.lanes[0][thread / 32][0];
+  if (args.rotate) rotate_by_warp<kD>(args.signs, mean);
+  float* out = args.mean + (std::int64_t{b} * args.k.heads + head) * kD;
+#pragma unroll
+  for (int c = thread % 32; c < kD; c += 32) out[c] = mean[c];
 }
 
 template <int kD, int kBytes, typename Turn>
-__global__ void __launch_bounds__(MeanShape<kD>::kThreads, Turn::kBlocks)
+__global__ void __launch_bounds__(MeanShape<kD, Turn::kHeads>::kThreads)
     key_mean_kernel(const __grid_constant__ QuantizeArgs args) {
-  using Shape = MeanShape<kD>;
-  __shared__ float lanes[Shape::kGroups][kMeanLanes][kD];
-  __shared__ float chunk_sum[kMeanChunks][kD];
+  constexpr int kHeads = Turn::kHeads;
+  using Shape = MeanShape<kD, kHeads>;
+  extern __shared__ __align__(128) char memory[];
+  auto& shared = *reinterpret_cast<MeanShared<kD, kHeads>*>(memory);
   ptx::launch_dependents();
   const auto cluster = cooperative_groups::this_cluster();
-  const int head = static_cast<int>(blockIdx.x) / kMeanCluster;
-  const int b = head / args.k.heads, h = head % args.k.heads;
+  const int groups = (args.k.heads + kHeads - 1) / kHeads;
+  const int group = static_cast<int>(blockIdx.x) / kMeanCluster;
+  const int b = group / groups, h = group % groups * kHeads;
   const int keys = valid_keys(args.k, args.lengths, b);
   const int chunk_rows = static_cast<int>(mean_chunk_rows(keys));
-  const int thread = static_cast<int>(threadIdx.x);
-  const MeanPlace<kD> at;
-  for (int i = thread; i < kMeanChunks * kD; i += Shape::kThreads) chunk_sum[i / kD][i % kD] = 0;
+  auto* chunk_sums = &shared.chunk_sum[0][0][0];
+  for (int i = opaque_thread(); i < kHeads * kMeanChunks * kD; i += Shape::kThreads) {
+    chunk_sums[i] = 0;
+  }
   cluster.sync();  // before the others write to block 0
   for (int round = 0; round < kMeanChunks; round += Shape::kAtOnce) {
     if (round * chunk_rows >= keys) break;
     const int first_chunk = round + static_cast<int>(cluster.block_rank());
-    const int begin = (first_chunk + kMeanCluster * at.group) * chunk_rows;
-    float sum[kChannels];
-    sum_chunk<kD, kBytes, Turn>(args, b, h, begin, begin + min(chunk_rows, keys - begin), at, sum);
-    if (at.channel < kD) {
-#pragma unroll
-      for (int j = 0; j < kChannels; ++j) lanes[at.group][at.row_lane][at.channel + j] = sum[j];
-    }
+    sum_chunks<kD, kBytes, Turn>(args, b, h, first_chunk, chunk_rows, keys, shared);
     __syncthreads();
-    for (int i = thread; i < Shape::kGroups * kD; i += Shape::kThreads) {
-      const int group = i / kD, c = i % kD;
-      *cluster.map_shared_rank(&chunk_sum[first_chunk + kMeanCluster * group][c], 0) =
-          lane_tree<kD>(lanes[group], c);
+    for (int i = opaque_thread(); i < Shape::kGroups * kHeads * kD; i += Shape::kThreads) {
+      const int c = i % kD, n = i / kD % kHeads, g = i / (kD * kHeads);
+      *cluster.map_shared_rank(&shared.chunk_sum[n][first_chunk + kMeanCluster * g][c], 0) =
+          lane_tree<kD>(shared.lanes[g][n], c);
     }
     __syncthreads();
   }
   cluster.sync();
-  if (cluster.block_rank() != 0) return;
-  for (int c = thread; c < kD; c += Shape::kThreads) {
-    // Lane i has chunks i and i + 16; those that no round reached are 0.
-    for (int i = 0; i < kMeanLanes; ++i)
-      lanes[0][i][c] = __fadd_rn(chunk_sum[i][c], chunk_sum[i + kMeanLanes][c]);
-    const float sum = lane_tree<kD>(lanes[0], c);
-    args.mean[static_cast<std::int64_t>(head) * kD + c] =
-        keys == 0 ? 0.0f : __fdiv_rn(sum, static_cast<float>(keys));
-  }
+  if (cluster.block_rank() == 0) finish_means<kD, kHeads>(args, b, h, keys, shared);
 }
 
 }  // namespace octavo::sm90

@@ -50,29 +50,46 @@ __device__ inline float half_bits_to_float(std::uint32_t bits) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
 }
 
-/// FP32 of kCount units, the type looked at once.
-template <int kBytes, int kCount>
-__device__ void unpack(const Unit<kBytes> (&unit)[kCount], DType dtype,
+__device__ inline float flipped(float x, std::uint32_t bits) {
+  return __uint_as_float(__float_as_uint(x) ^ bits);
+}
+
+/// No sign is changed.
+struct NoFlip {
+  __device__ std::uint32_t operator()(int, int) const { return 0; }
+};
+
+/// FP32 of kCount units, the type looked at once. `flip`: of channel j of unit i, the bits that are
+/// exchanged in the FP32 value: none or the sign, which costs BF16 no instruction.
+template <int kBytes, int kCount, typename Flip>
+__device__ void unpack(const Unit<kBytes> (&unit)[kCount], DType dtype, const Flip& flip,
                        float (&x)[kCount][kChannels]) {
   constexpr int kWords = Unit<kBytes>::kWords;
   if constexpr (kBytes == 4) {
 #pragma unroll
-    for (int i = 0; i < kCount * kWords; ++i) {
-      x[i / kWords][i % kWords] = __uint_as_float(unit[i / kWords].word[i % kWords]);
+    for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+      for (int j = 0; j < kWords; ++j) x[i][j] = __uint_as_float(unit[i].word[j] ^ flip(i, j));
     }
   } else if (dtype == DType::bf16) {
 #pragma unroll
-    for (int i = 0; i < kCount * kWords; ++i) {
-      const std::uint32_t word = unit[i / kWords].word[i % kWords];
-      x[i / kWords][2 * (i % kWords)] = __uint_as_float(word << 16);
-      x[i / kWords][2 * (i % kWords) + 1] = __uint_as_float(word & 0xffff0000u);
+    for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        const std::uint32_t word = unit[i].word[w];
+        x[i][2 * w] = __uint_as_float(word * 0x10000u + flip(i, 2 * w));
+        x[i][2 * w + 1] = __uint_as_float((word & 0xffff0000u) ^ flip(i, 2 * w + 1));
+      }
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < kCount * kWords; ++i) {
-      const std::uint32_t word = unit[i / kWords].word[i % kWords];
-      x[i / kWords][2 * (i % kWords)] = half_bits_to_float(word & 0xffffu);
-      x[i / kWords][2 * (i % kWords) + 1] = half_bits_to_float(word >> 16);
+    for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        const std::uint32_t word = unit[i].word[w];
+        x[i][2 * w] = flipped(half_bits_to_float(word & 0xffffu), flip(i, 2 * w));
+        x[i][2 * w + 1] = flipped(half_bits_to_float(word >> 16), flip(i, 2 * w + 1));
+      }
     }
   }
 }
@@ -95,50 +112,42 @@ class Loader {
   using Units = Unit<kBytes>[kCount];
   using Copy = typename Place::Copy;
 
-  __device__ Loader(const OperandArgs& operand, const RowBlock& rows, uint4* slots)
-      : operand_(operand), rows_(rows.valid), slots_(slots) {
-    const Copy copy(static_cast<int>(threadIdx.x));
-    from_ = element<kBytes>(operand, rows, copy.first_row(), copy.first_channel());
-  }
+  __device__ Loader(const OperandArgs& operand, const RowBlock& rows, char* slots)
+      : operand_(operand), rows_(rows.valid), slots_(slots) {}
 
-  __device__ void next_head() { from_ += operand_.stride_h * kBytes; }
-
-  /// Starts copying a tile, where copies can be.
-  __device__ void start() {
+  /// Starts copying tile `rows`, where copies can be. The tile before must have been read.
+  __device__ void start(const RowBlock& rows) {
     if (!copies()) return;
-    if constexpr (!Copy::kOwn) __syncwarp();                      // the tile before has been read
-    const Copy copy(ptx::opaque(static_cast<int>(threadIdx.x)));  // not kept across tiles
-    uint4* to = slots_ + copy.thread;
+    const Copy copy(opaque_thread());
+    const int first = copy.first_slot();
+    const char* from = element<kBytes>(operand_, rows, copy.first_row(), copy.first_channel());
     if (whole()) {
-      start_whole(to, std::make_integer_sequence<int, kCount>());
+      start_whole(first, from, std::make_integer_sequence<int, kCount>());
     } else {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        ptx::cp_async_16(to + i * TileShape<kD>::kThreads,
-                         row_address(Copy::row_step(i)) + Copy::channel_step(i) * kBytes,
+        ptx::cp_async_16(slots_ + (first ^ Copy::slot_flip(i)) + Copy::slot_step(i),
+                         row_address(from, Copy::row_step(i)) + Copy::channel_step(i) * kBytes,
                          inside(copy, i));
       }
     }
     ptx::cp_async_commit();
   }
 
-  /// The units of tile `rows`, the one that was started.
+  /// The units of tile `rows`, the one that was started; its copies have arrived.
   __device__ void finish(const RowBlock& rows, Units& units) {
-    if constexpr (kBytes == 2) {
-      if (copies()) {
-        ptx::cp_async_wait<0>();
-        if constexpr (!Copy::kOwn) __syncwarp();
-        const uint4* from = slots_ + Place(ptx::opaque(static_cast<int>(threadIdx.x))).first_slot();
+    const Place at(opaque_thread());
+    if (copies()) {
+      const int first = at.first_slot();
 #pragma unroll
-        for (int i = 0; i < kCount; ++i) {
-          const uint4 v = from[Place::slot_step(i)];
-          units[i].word[0] = v.x, units[i].word[1] = v.y;
-          units[i].word[2] = v.z, units[i].word[3] = v.w;
-        }
-        return;
+      for (int i = 0; i < kCount; ++i) {
+        const uint4 v = *reinterpret_cast<const uint4*>(slots_ + (first ^ Place::slot_flip(i)) +
+                                                        Place::slot_step(i));
+        units[i].word[0] = v.x, units[i].word[1] = v.y;
+        units[i].word[2] = v.z, units[i].word[3] = v.w;
       }
+      return;
     }
-    const Place at(ptx::opaque(static_cast<int>(threadIdx.x)));
     const char* from = element<kBytes>(operand_, rows, at.first_row(), at.first_channel());
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
@@ -148,6 +157,12 @@ class Loader {
           from + (Place::row_step(i) * operand_.stride_s + Place::channel_step(i)) * kBytes,
           operand_.wide_loads);
     }
+  }
+
+  /// Waits for this thread's copies, and where a warp's threads copy for one another for theirs.
+  static __device__ void wait() {
+    ptx::cp_async_wait<0>();
+    if constexpr (!Copy::kOwn) __syncwarp();
   }
 
  private:
@@ -162,21 +177,19 @@ class Loader {
     return at.first_row() + At::row_step(i) < rows_ &&
            at.first_channel() + At::channel_step(i) < operand_.d;
   }
-  __device__ const char* row_address(int step) const {
-    return from_ + step * operand_.stride_s * kBytes;
+  __device__ const char* row_address(const char* from, int step) const {
+    return from + step * operand_.stride_s * kBytes;
   }
   template <int... i>
-  __device__ void start_whole(uint4* to, std::integer_sequence<int, i...>) {
-    (ptx::cp_async_16<Copy::channel_step(i) * kBytes,
-                      i * TileShape<kD>::kThreads* static_cast<int>(sizeof(uint4))>(
-         to, row_address(Copy::row_step(i))),
+  __device__ void start_whole(int first, const char* from, std::integer_sequence<int, i...>) {
+    (ptx::cp_async_16<Copy::channel_step(i) * kBytes, Copy::slot_step(i)>(
+         slots_ + (first ^ Copy::slot_flip(i)), row_address(from, Copy::row_step(i))),
      ...);
   }
 
   const OperandArgs& operand_;
-  const int rows_;    // valid ones of the tile
-  const char* from_;  // the first copy
-  uint4* slots_;
+  const int rows_;  // valid ones of the tile
+  char* slots_;
 };
 
 }  // namespace octavo::sm90

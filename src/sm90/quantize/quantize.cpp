@@ -147,6 +147,14 @@ KeyLengths key_lengths(const std::vector<std::int64_t>& values, const std::int32
   return lengths;
 }
 
+void set_rotation(QuantizeArgs& args, std::uint64_t seed, int padded_d) {
+  args.rotate = true;
+  args.signs = SignBits(seed);
+  const int n = hadamard_size(padded_d);
+  args.q.norm = args.k.norm = hadamard_norm(n);
+  args.shift_norm = 1.0f / static_cast<float>(n);
+}
+
 QuantizeArgs make_args(const AttentionProblem& problem, const QuantizeParams& params,
                        const Workspace& work, const std::int32_t* device_lengths) {
   const Dims& n = problem.dims;
@@ -158,8 +166,9 @@ QuantizeArgs make_args(const AttentionProblem& problem, const QuantizeParams& pa
                         amax == nullptr ? nullptr : amax + n.b * (n.hq + n.hkv));
   args.b = static_cast<int>(n.b);
   args.by_group = Divisor(static_cast<int>(n.group()));
-  args.rotate = problem.recipe.rotate;
-  args.signs = SignBits(problem.recipe.seed);
+  if (problem.recipe.rotate) {
+    set_rotation(args, problem.recipe.seed, static_cast<int>(work.qkv.q.padded_d));
+  }
   args.mean = work.mean;
   args.score_shift = work.qkv.score_shift;
   if (problem.rope) args.rope = rope_args(*problem.rope);
@@ -249,11 +258,11 @@ void launch_cast(const QuantizeKernels& kernels, QuantizeArgs args, bool after_m
 void launch_all(const QuantizeArgs& args, std::int64_t d, std::int64_t dv, std::size_t bytes_qk,
                 std::size_t bytes_v, CudaStream stream) {
   const QuantizeKernels kernels = kernels_for(d, bytes_qk, args.rope);
-  const std::int64_t heads = std::int64_t{args.k.heads} * args.b;
-  const bool mean = args.mean != nullptr && heads > 0;
+  const std::int64_t groups = ceil_div(args.k.heads, kernels.mean_heads) * args.b;
+  const bool mean = args.mean != nullptr && groups > 0;
   if (mean) {
-    const Launch launch{kernels.key_mean, heads * kernels.mean_cluster, kernels.mean_threads, 0,
-                        kernels.mean_cluster};
+    const Launch launch{kernels.key_mean, groups * kernels.mean_cluster, kernels.mean_threads,
+                        kernels.mean_shared_bytes, kernels.mean_cluster};
     launch(args, stream, "key mean kernel");
   }
   if (d == dv && bytes_qk == bytes_v) return launch_cast(kernels, args, mean, stream);

@@ -2,7 +2,7 @@
 // Q, K and V of one call in one launch, each element read once and each code written once:
 //
 //   V:     amax -> scale -> cast -> V^T in key order                            (quantize_keys.cuh)
-//   Q, K:  [rope] -> [smooth] -> [rotate] -> amax -> scale -> cast -> rows      (quantize_rows.cuh)
+//   Q, K:  [rope] -> [rotate] -> [smooth] -> amax -> scale -> cast -> rows      (quantize_rows.cuh)
 //
 // A thread block takes the same 128 rows of a few heads of one operand, copying the next head's
 // while it works on one. V comes first: it needs no mean of K, which may still be on its way.
@@ -20,7 +20,7 @@ struct Shared {
       kBytes == 2 ? (RowPlace<kD>::kUnits > KeyPatches<kD>::kUnits ? RowPlace<kD>::kUnits
                                                                    : KeyPatches<kD>::kUnits)
                   : 0;
-  static constexpr std::size_t kSlotBytes = kSlots * TileShape<kD>::kThreads * sizeof(uint4);
+  static constexpr std::size_t kSlotBytes = kSlots * TileShape<kD>::kThreads * kUnitBytes;
 
   /// `angles`: bytes of an embedding's.
   static std::size_t bytes(std::size_t angles) {
@@ -29,36 +29,35 @@ struct Shared {
   }
 };
 
-/// Thread blocks that must fit a multiprocessor: half of them where FP32 rows or angles take
-/// registers.
-template <int kD, int kBytes, typename Embedding>
+/// Thread blocks that must fit a multiprocessor: half of them where FP32 rows take registers.
+template <int kD, int kBytes>
 constexpr int min_blocks() {
   constexpr int kMost = TileShape<kD>::kMinBlocks;
-  return (kBytes == 4 || Embedding::kTurns) && kMost > 1 ? kMost / 2 : kMost;
+  return kBytes == 4 && kMost > 1 ? kMost / 2 : kMost;
 }
 
 template <int kD, int kBytes, typename Embedding, typename FinishRows, typename FinishKeys>
 __device__ void walk_operands(const QuantizeArgs& args) {
-  extern __shared__ __align__(16) char memory[];
-  auto* slots = reinterpret_cast<uint4*>(memory);
+  extern __shared__ __align__(128) char memory[];
   char* rest = memory + Shared<kD, kBytes>::kSlotBytes;
   int block = static_cast<int>(blockIdx.x);
   if (block < args.v.blocks) {
-    return walk_keys<kD, kBytes, FinishKeys>(args, block, slots,
+    return walk_keys<kD, kBytes, FinishKeys>(args, block, memory,
                                              *reinterpret_cast<KeyShared<kD>*>(rest));
   }
   block -= args.v.blocks;
   auto& shared = *reinterpret_cast<RowShared<kD>*>(rest);
   const Embedding embedding(args.rope, rest + sizeof(RowShared<kD>));
   if (block < args.k.blocks) {
-    return walk_rows<kD, kBytes, Key, Embedding, FinishRows>(args, block, slots, shared, embedding);
+    return walk_rows<kD, kBytes, Key, Embedding, FinishRows>(args, block, memory, shared,
+                                                             embedding);
   }
   block -= args.k.blocks;
-  walk_rows<kD, kBytes, Query, Embedding, FinishRows>(args, block, slots, shared, embedding);
+  walk_rows<kD, kBytes, Query, Embedding, FinishRows>(args, block, memory, shared, embedding);
 }
 
 template <int kD, int kBytes, typename Embedding>
-__global__ void __launch_bounds__(TileShape<kD>::kThreads, min_blocks<kD, kBytes, Embedding>())
+__global__ void __launch_bounds__(TileShape<kD>::kThreads, min_blocks<kD, kBytes>())
     quantize_kernel(const __grid_constant__ QuantizeArgs args) {
   walk_operands<kD, kBytes, Embedding, CastRows, CastPatches>(args);
 }

@@ -41,13 +41,13 @@ __device__ void key_scales(const OperandArgs& operand, const RowBlock& rows,
   const int thread = at.thread;
   if (thread < kTileRows) {
     const float most = __int_as_float(key_max[thread]);
-    *token_descale(operand, rows, thread) = scale_on_device(most, operand.e5m2).descale;
+    *token_descale(operand, rows, thread) = scale_on_device(most, operand).descale;
     shared.key_max[1 - turn][thread] = 0;  // for the next tile
   }
 #pragma unroll
   for (int i = 0; i < Patches<kD>::kKeys; ++i) {
     if (!at.active(i / kPatchKeys)) continue;
-    scale[i] = scale_on_device(__int_as_float(key_max[at.row(i)]), operand.e5m2).scale;
+    scale[i] = scale_on_device(__int_as_float(key_max[at.row(i)]), operand).scale;
   }
 }
 
@@ -62,7 +62,7 @@ __device__ void patch_scales(const OperandArgs& operand, const RowBlock& rows,
   } else if (operand.granularity == Granularity::block) {
     const float most =
         warps_max<TileShape<kD>::kWarps>(largest(a), shared.warp_max[turn], at.thread);
-    const ScalePair pair = scale_on_device(most, operand.e5m2);
+    const ScalePair pair = scale_on_device(most, operand);
     same_scale(pair.scale, scale);
     if (at.thread == 0) *block_descale(operand, rows, rows.first, kTileRows) = pair.descale;
   } else {
@@ -96,10 +96,17 @@ struct CastPatches {
   template <int kD>
   static __device__ void finish(const OperandArgs& operand, const RowBlock& rows,
                                 const KeyPatches<kD>& at, const float (&a)[Patches<kD>::kKeys],
-                                const Patches<kD>& values, KeyShared<kD>& shared, int turn) {
+                                bool infinite, const Patches<kD>& values, KeyShared<kD>& shared,
+                                int turn) {
     float scale[Patches<kD>::kKeys];
     patch_scales<kD>(operand, rows, at, a, shared, turn, scale);
-    if (operand.e5m2) {
+    if (infinite) {
+      if (operand.e5m2) {
+        cast_patches<kD, WithInfinities<E5m2>>(at, values, scale, shared.transpose);
+      } else {
+        cast_patches<kD, WithInfinities<E4m3>>(at, values, scale, shared.transpose);
+      }
+    } else if (operand.e5m2) {
       cast_patches<kD, E5m2>(at, values, scale, shared.transpose);
     } else {
       cast_patches<kD, E4m3>(at, values, scale, shared.transpose);
@@ -117,7 +124,7 @@ struct AmaxPatches {
   template <int kD>
   static __device__ void finish(const OperandArgs& operand, const RowBlock& rows,
                                 const KeyPatches<kD>& at, const float (&a)[Patches<kD>::kKeys],
-                                const Patches<kD>&, KeyShared<kD>& shared, int turn) {
+                                bool, const Patches<kD>&, KeyShared<kD>& shared, int turn) {
     if (!is_coarse(operand)) return;
     const float most =
         warps_max<TileShape<kD>::kWarps>(largest(a), shared.warp_max[turn], at.thread);
@@ -127,28 +134,27 @@ struct AmaxPatches {
 
 /// A thread block's run of heads of V.
 template <int kD, int kBytes, typename Finish>
-__device__ void walk_keys(const QuantizeArgs& args, int block, uint4* slots,
-                          KeyShared<kD>& shared) {
+__device__ void walk_keys(const QuantizeArgs& args, int block, char* slots, KeyShared<kD>& shared) {
   using Load = Loader<kD, kBytes, KeyPatches<kD>>;
   const OperandArgs& operand = args.v;
   RowBlock rows = key_block(operand, args.lengths, block);
   Load loader(operand, rows, slots);
-  loader.start();
+  loader.start(rows);
   if (threadIdx.x < 2 * kTileRows) (&shared.key_max[0][0])[threadIdx.x] = 0;
   __syncthreads();
-  for (int turn = 0; turn < operand.run; ++turn, rows.next_head()) {
-    const KeyPatches<kD> at(ptx::opaque(static_cast<int>(threadIdx.x)));
+  for (int turn = 0; turn < operand.run; ++turn, rows = rows.next_head()) {
+    const KeyPatches<kD> at(opaque_thread());
     Patches<kD> values;
     {
       typename Load::Units units;
+      Load::wait();
       loader.finish(rows, units);
-      unpack<kBytes>(units, operand.dtype, values.x);
+      unpack<kBytes>(units, operand.dtype, NoFlip(), values.x);
     }
-    loader.next_head();
-    if (turn + 1 < operand.run) loader.start();
+    if (turn + 1 < operand.run) loader.start(rows.next_head());
     float a[Patches<kD>::kKeys];
-    finite_amax(values.x, a);
-    Finish::template finish<kD>(operand, rows, at, a, values, shared, turn % 2);
+    const bool infinite = finite_amax(values.x, a);
+    Finish::template finish<kD>(operand, rows, at, a, infinite, values, shared, turn % 2);
   }
 }
 

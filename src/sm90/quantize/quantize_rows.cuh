@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile of Q or K: [rope] -> [smooth] -> [rotate] -> amax -> scale -> cast, all in the registers
+// A tile of Q or K: [rope] -> [rotate] -> [smooth] -> amax -> scale -> cast, all in the registers
 // of the thread that loaded it.
 #pragma once
 
@@ -16,12 +16,13 @@ namespace octavo::sm90 {
 /// What a tile of Q or K finds in shared memory.
 template <int kD>
 struct RowShared {
-  ChannelConstants<kD> signs;
-  ChannelConstants<kD> mean[kMostHeads];  // of each head of the run
+  Signs<kD> signs;
+  ChannelMeans<kD> mean[kMostHeads];  // of each head of the run
   float warp_max[2][TileShape<kD>::kWarps];
 };
 
-/// What differs between Q and K.
+/// What differs between Q and K. Smoothing takes the mean as late as it can: K before amax, Q after
+/// the cast.
 struct Query {
   static constexpr int kBlockRows = kQuantBlockQ;
 
@@ -33,17 +34,20 @@ struct Query {
   static __device__ int mean_head(const QuantizeArgs& args, int h) {
     return args.by_group.quotient(h);
   }
+  static constexpr bool kShifts = true;
+
   /// Leaves q . mean, which smoothing takes from every score of a row.
   template <int kD>
   static __device__ void smooth(const QuantizeArgs& args, const RowBlock& rows,
-                                const RowPlace<kD>& at, const ChannelConstants<kD>& mean,
+                                const RowPlace<kD>& at, const ChannelMeans<kD>& mean,
                                 Rows<kD>& values) {
     float shift[Rows<kD>::kCount];
     dot_mean<kD>(at, mean, values, shift);
     float* out = args.score_shift + std::int64_t{rows.head} * args.q.rows + rows.first;
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
-      if (at.l == 0 && at.row(i) < rows.valid) out[at.row(i)] = shift[i];
+      if (at.l == 0 && at.row(i) < rows.valid)
+        out[at.row(i)] = __fmul_rn(shift[i], args.shift_norm);
     }
   }
 };
@@ -53,13 +57,16 @@ struct Key {
 
   static __device__ const OperandArgs& operand(const QuantizeArgs& args) { return args.k; }
   static __device__ std::int64_t position(const QuantizeArgs& args) { return args.rope.k_offset; }
+  /// From the last to the first: what the mean read last may still be in L2.
   static __device__ RowBlock rows(const QuantizeArgs& args, int block) {
-    return key_block(args.k, args.lengths, block);
+    return key_block(args.k, args.lengths, args.k.blocks - 1 - block);
   }
   static __device__ int mean_head(const QuantizeArgs&, int h) { return h; }
+  static constexpr bool kShifts = false;
+
   template <int kD>
   static __device__ void smooth(const QuantizeArgs&, const RowBlock&, const RowPlace<kD>& at,
-                                const ChannelConstants<kD>& mean, Rows<kD>& values) {
+                                const ChannelMeans<kD>& mean, Rows<kD>& values) {
     subtract_mean<kD>(at, mean, values);
   }
 };
@@ -72,14 +79,14 @@ __device__ void row_scales(const OperandArgs& operand, const RowBlock& rows, con
   if (operand.granularity == Granularity::token) {
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
-      const ScalePair pair = scale_on_device(row_max(a[i]), operand.e5m2);
+      const ScalePair pair = scale_on_device(row_max(a[i]), operand);
       if (at.l == 0) *token_descale(operand, rows, at.row(i)) = pair.descale;
       scale[i] = pair.scale;
     }
   } else if (operand.granularity == Granularity::block) {
     constexpr int kRows = Operand::kBlockRows, kWarps = TileShape<kD>::kWarps * kRows / kTileRows;
     const float most = warps_max<kWarps>(largest(a), warp_max, at.thread);
-    const ScalePair pair = scale_on_device(most, operand.e5m2);
+    const ScalePair pair = scale_on_device(most, operand);
     same_scale(pair.scale, scale);
     const int first = rows.first + at.thread / (32 * kWarps) * kRows;
     if (at.thread % (32 * kWarps) == 0 && first < operand.rows) {
@@ -118,18 +125,28 @@ __device__ void cast_rows(const OperandArgs& operand, const RowBlock& rows, cons
   }
 }
 
+template <int kD, typename E4m3Cast, typename E5m2Cast>
+__device__ void cast_rows(const OperandArgs& operand, const RowBlock& rows, const RowPlace<kD>& at,
+                          const Rows<kD>& values, const float (&scale)[Rows<kD>::kCount]) {
+  if (ptx::opaque(operand.e5m2)) {
+    cast_rows<kD, E5m2Cast>(operand, rows, at, values, scale);
+  } else {
+    cast_rows<kD, E4m3Cast>(operand, rows, at, values, scale);
+  }
+}
+
 /// What is done with a tile in registers: the cast ..
 struct CastRows {
   template <int kD, typename Operand>
   static __device__ void finish(const OperandArgs& operand, const RowBlock& rows,
                                 const RowPlace<kD>& at, const float (&a)[Rows<kD>::kCount],
-                                const Rows<kD>& values, float* warp_max) {
+                                bool infinite, const Rows<kD>& values, float* warp_max) {
     float scale[Rows<kD>::kCount];
     row_scales<kD, Operand>(operand, rows, at, a, warp_max, scale);
-    if (ptx::opaque(operand.e5m2)) {
-      cast_rows<kD, E5m2>(operand, rows, at, values, scale);
+    if (infinite) {
+      cast_rows<kD, WithInfinities<E4m3>, WithInfinities<E5m2>>(operand, rows, at, values, scale);
     } else {
-      cast_rows<kD, E4m3>(operand, rows, at, values, scale);
+      cast_rows<kD, E4m3, E5m2>(operand, rows, at, values, scale);
     }
   }
 };
@@ -138,7 +155,7 @@ struct CastRows {
 struct AmaxRows {
   template <int kD, typename Operand>
   static __device__ void finish(const OperandArgs& operand, const RowBlock& rows,
-                                const RowPlace<kD>& at, const float (&a)[Rows<kD>::kCount],
+                                const RowPlace<kD>& at, const float (&a)[Rows<kD>::kCount], bool,
                                 const Rows<kD>&, float* warp_max) {
     if (!is_coarse(operand)) return;
     const float most = warps_max<TileShape<kD>::kWarps>(largest(a), warp_max, at.thread);
@@ -146,69 +163,79 @@ struct AmaxRows {
   }
 };
 
-/// Everything before amax.
+/// The rows in FP32, embedded and rotated.
 template <int kD, int kBytes, typename Operand, typename Embedding>
 __device__ void transform_rows(const QuantizeArgs& args, const RowBlock& rows,
                                const RowPlace<kD>& at, const Embedding& embedding,
-                               const RowShared<kD>& shared, int turn, Rows<kD>& values) {
+                               const Signs<kD>& signs,
+                               const Unit<kBytes> (&units)[RowPlace<kD>::kUnits],
+                               Rows<kD>& values) {
   const OperandArgs& operand = Operand::operand(args);
+  unpack<kBytes>(units, operand.dtype, ThreadSigns<kD>{signs.of(at)}, values.units());
 #pragma unroll
   for (int i = 0; i < Rows<kD>::kCount; ++i) {
-    embedding.template turn<kD, kBytes>(operand, rows, at, at.row(i), values.x[i]);
+    embedding.template turn<kD, kBytes>(operand, rows, at, at.row(i), signs, values.x[i]);
   }
-  if (args.mean != nullptr) {
-    Operand::template smooth<kD>(args, rows, at, shared.mean[turn], values);
-  }
-  if (args.rotate) apply_signs<kD>(at, shared.signs, values);
   if (args.rotate) rotate_rows<kD>(at.l, values);
 }
 
-/// The means that a run of heads needs. All threads call; a barrier must follow.
+/// The means that a run of heads needs, which the launch before works out. All threads call.
 template <int kD, typename Operand>
 __device__ void load_means(const QuantizeArgs& args, const RowBlock& rows, RowShared<kD>& shared) {
-  if (args.mean == nullptr) return;
-  for (int i = static_cast<int>(threadIdx.x); i < Operand::operand(args).run * kD;
-       i += TileShape<kD>::kThreads) {
+  ptx::wait_for_launch_before();
+#pragma unroll 1
+  for (int i = opaque_thread(); i < Operand::operand(args).run * kD; i += TileShape<kD>::kThreads) {
     const int h = i / kD, c = i % kD;
     const std::int64_t head =
         std::int64_t{rows.b} * args.k.heads + Operand::mean_head(args, rows.h + h);
-    shared.mean[h].value[shared.signs.at(c)] = args.mean[head * kD + c];
+    shared.mean[h].value[ChannelMeans<kD>::at(c)] = args.mean[head * kD + c];
   }
+  __syncthreads();
 }
 
-/// A thread block's run of heads of Q or K.
+/// A thread block's run of heads of Q or K. With one head only it waits for the mean no sooner than
+/// it needs it, else before it starts.
 template <int kD, int kBytes, typename Operand, typename Embedding, typename Finish>
-__device__ void walk_rows(const QuantizeArgs& args, int block, uint4* slots, RowShared<kD>& shared,
+__device__ void walk_rows(const QuantizeArgs& args, int block, char* slots, RowShared<kD>& shared,
                           const Embedding& embedding) {
   using Load = Loader<kD, kBytes, RowPlace<kD>>;
   const OperandArgs& operand = Operand::operand(args);
   RowBlock rows = Operand::rows(args, block);
   Load loader(operand, rows, slots);
-  loader.start();
-  init_signs<kD>(args.signs, shared.signs);
-  embedding.stage(Operand::position(args) + rows.first, operand.rows - rows.first);
-  ptx::wait_for_launch_before();  // the mean
-  load_means<kD, Operand>(args, rows, shared);
+  loader.start(rows);
+  init_signs<kD>(args, shared.signs);
   __syncthreads();
-  for (int turn = 0; turn < operand.run; ++turn, rows.next_head()) {
-    // Worked out anew for each tile: what follows from it would take registers across tiles.
-    const RowPlace<kD> at(ptx::opaque(static_cast<int>(threadIdx.x)));
+  embedding.stage(Operand::position(args) + rows.first, operand.rows - rows.first, shared.signs);
+  const bool smooths = args.mean != nullptr, late = operand.run == 1;
+  if (smooths && !late) load_means<kD, Operand>(args, rows, shared);
+  if constexpr (Embedding::kTurns) __syncthreads();
+  for (int turn = 0; turn < operand.run; ++turn) {
+    const RowPlace<kD> at(opaque_thread());
+    const auto smooth = [&](Rows<kD>& values) {
+      if (!smooths) return;
+      if (late) load_means<kD, Operand>(args, rows, shared);
+      Operand::template smooth<kD>(args, rows, at, shared.mean[turn], values);
+    };
     Rows<kD> values;
     {
       typename Load::Units units;
+      Load::wait();
       loader.finish(rows, units);
-      unpack<kBytes>(units, operand.dtype, values.units());
+      __syncwarp();  // the tile has been read
+      if (turn + 1 < operand.run) loader.start(rows.next_head());
+      transform_rows<kD, kBytes, Operand>(args, rows, at, embedding, shared.signs, units, values);
     }
-    loader.next_head();
-    if (turn + 1 < operand.run) loader.start();
-    transform_rows<kD, kBytes, Operand>(args, rows, at, embedding, shared, turn, values);
+    if (!Operand::kShifts) smooth(values);
     float a[Rows<kD>::kCount];
-    finite_amax(values.flat(), a);
+    const bool infinite = finite_amax(values.flat(), a);
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
       if (at.row(i) >= rows.valid) a[i] = 0;  // stages made something of their zeros
     }
-    Finish::template finish<kD, Operand>(operand, rows, at, a, values, shared.warp_max[turn % 2]);
+    Finish::template finish<kD, Operand>(operand, rows, at, a, infinite, values,
+                                         shared.warp_max[turn % 2]);
+    if (Operand::kShifts) smooth(values);
+    rows = rows.next_head();
   }
 }
 

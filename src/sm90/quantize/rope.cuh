@@ -4,6 +4,9 @@
 // Whether a call has an embedding is a type, so that calls without one carry none of its registers.
 // The angles of a tile's rows are staged in shared memory: at d 128 in FP32 they are twice the rows
 // themselves. A thread block therefore takes the heads of the same rows one after another.
+//
+// Rows come with the rotation's signs already (x1 s1, x2 s2; s = +-1), and leave with them: turning
+// by s1 s2 sin instead of sin does that, bit for bit.
 #pragma once
 
 #include "sm90/quantize/rotate.cuh"
@@ -14,10 +17,11 @@ struct NoRope {
   static constexpr bool kTurns = false;
   static std::size_t shared_bytes(const RopeArgs&) { return 0; }
   __device__ NoRope(const RopeArgs&, void*) {}
-  __device__ void stage(std::int64_t, int) const {}
+  template <int kD>
+  __device__ void stage(std::int64_t, int, const Signs<kD>&) const {}
   template <int kD, int kBytes>
   __device__ void turn(const OperandArgs&, const RowBlock&, const RowPlace<kD>&, int,
-                       float (&)[Rows<kD>::kUnits][kChannels]) const {}
+                       const Signs<kD>&, float (&)[Rows<kD>::kUnits][kChannels]) const {}
 };
 
 __device__ inline float table_value(const void* table, DType dtype, std::int64_t i) {
@@ -61,7 +65,8 @@ class WithRope {
 
   /// Angles of positions [first, first + 128), the last one repeated from `count` on. All threads
   /// call; a barrier must follow.
-  __device__ void stage(std::int64_t first, int count) const {
+  template <int kD>
+  __device__ void stage(std::int64_t first, int count, const Signs<kD>& signs) const {
     // Eight threads a row, each with every eighth group of four angles.
     const int lane = static_cast<int>(threadIdx.x) % 8, step = static_cast<int>(blockDim.x) / 8;
     for (int row = static_cast<int>(threadIdx.x) / 8; row < kTileRows; row += step) {
@@ -70,8 +75,10 @@ class WithRope {
       for (int i = 4 * lane; i < rope_.half; i += 32) {
         *reinterpret_cast<float4*>(to + i) =
             table_values(rope_.cos, rope_, position * rope_.cos_stride + i);
-        *reinterpret_cast<float4*>(to + rope_.half + i) =
-            table_values(rope_.sin, rope_, position * rope_.sin_stride + i);
+        const float4 sin = table_values(rope_.sin, rope_, position * rope_.sin_stride + i);
+        *reinterpret_cast<float4*>(to + rope_.half + i) = {
+            flipped(sin.x, pair_sign(signs, i)), flipped(sin.y, pair_sign(signs, i + 1)),
+            flipped(sin.z, pair_sign(signs, i + 2)), flipped(sin.w, pair_sign(signs, i + 3))};
       }
     }
   }
@@ -79,7 +86,8 @@ class WithRope {
   /// Turns a thread's units of row `row` of the tile.
   template <int kD, int kBytes>
   __device__ void turn(const OperandArgs& operand, const RowBlock& rows, const RowPlace<kD>& at,
-                       int row, float (&x)[Rows<kD>::kUnits][kChannels]) const {
+                       int row, const Signs<kD>& signs,
+                       float (&x)[Rows<kD>::kUnits][kChannels]) const {
     const float* cos = angle_ + row * pitch(rope_);
     const float* sin = cos + rope_.half;
     if (rope_.interleaved) {
@@ -89,12 +97,19 @@ class WithRope {
     } else if (kD == 64 && 2 * rope_.half == kD) {
       turn_across<kD>(at, cos, sin, x);
     } else {
-      turn_part<kD, kBytes>(operand, rows, at, row, cos, sin, x);
+      turn_part<kD, kBytes>(operand, rows, at, row, signs, cos, sin, x);
     }
   }
 
  private:
   __host__ __device__ static int pitch(const RopeArgs& rope) { return 2 * rope.half + 4; }
+
+  /// Sign bit of s1 s2 of pair i.
+  template <int kD>
+  __device__ std::uint32_t pair_sign(const Signs<kD>& signs, int i) const {
+    const int first = rope_.interleaved ? 2 * i : i, apart = rope_.interleaved ? 1 : rope_.half;
+    return signs.value[signs.at(first)] ^ signs.value[signs.at(first + apart)];
+  }
 
   template <int kD>
   __device__ void turn_neighbours(const RowPlace<kD>& at, const float* cos, const float* sin,
@@ -153,7 +168,8 @@ class WithRope {
   /// half_split over a part of the row: partners may be another thread's, so they are read again.
   template <int kD, int kBytes>
   __device__ void turn_part(const OperandArgs& operand, const RowBlock& rows,
-                            const RowPlace<kD>& at, int row, const float* cos, const float* sin,
+                            const RowPlace<kD>& at, int row, const Signs<kD>& signs,
+                            const float* cos, const float* sin,
                             float (&x)[Rows<kD>::kUnits][kChannels]) const {
 #pragma unroll
     for (int k = 0; k < Rows<kD>::kUnits; ++k) {
@@ -162,11 +178,11 @@ class WithRope {
       const bool lower = channel < rope_.half;
       const int i = lower ? channel : channel - rope_.half;
       if (row >= rows.valid) continue;
+      const int from = lower ? channel + rope_.half : i;
       const Unit<kBytes> partner[1] = {
-          load_unit<kBytes>(element<kBytes>(operand, rows, row, lower ? channel + rope_.half : i),
-                            operand.wide_loads)};
+          load_unit<kBytes>(element<kBytes>(operand, rows, row, from), operand.wide_loads)};
       float other[1][kChannels], c[kChannels], s[kChannels];
-      unpack<kBytes>(partner, operand.dtype, other);
+      unpack<kBytes>(partner, operand.dtype, ThreadSigns<kD>{signs.value + signs.at(from)}, other);
       load8(cos + i, c);
       load8(sin + i, s);
 #pragma unroll

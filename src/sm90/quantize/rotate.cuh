@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `rotate`: x <- (x s) H (core/hadamard.h), s = +-1 / sqrt(n). Two of the distances, 16 and
-// 32 channels (8 and 16 where a thread's units are no pairs), are between the threads of a row; all
-// others between registers.
+// Stage `rotate`: x <- x D H (core/hadamard.h). Two of the distances, 16 and 32 channels (8 and 16
+// where a thread's units are no pairs), are between the threads of a row; all others between
+// registers.
 #pragma once
 
 #include "sm90/quantize/load.cuh"
@@ -19,28 +19,35 @@ struct Rows {
   __device__ auto& flat() { return reinterpret_cast<float(&)[kCount][kUnits * kChannels]>(x); }
 };
 
-/// One float a channel in shared memory; the padding keeps the threads of a row apart.
-template <int kD>
+/// One word a channel in shared memory; the padding keeps the threads of a row apart.
+template <int kD, typename T>
 struct ChannelConstants {
-  alignas(16) float value[kD + kD / 8];
+  alignas(16) T value[kD + kD / 8];
 
   static __device__ constexpr int at(int channel) { return channel + channel / 32 * 4; }
   /// What `place` needs from: add at(RowPlace::channel_step(k)).
-  __device__ const float* of(const RowPlace<kD>& place) const {
+  __device__ const T* of(const RowPlace<kD>& place) const {
     return value + at(place.first_channel());
   }
 };
 
-/// +-1 / sqrt(n) of every channel. All threads call; a barrier must follow.
+/// Sign bits that D exchanges.
 template <int kD>
-__device__ void init_signs(const SignBits& signs, ChannelConstants<kD>& out) {
-  constexpr float kNorm = hadamard_norm(hadamard_size(kD));
-  static_assert(TileShape<kD>::kThreads >= kD);
-  const int c = static_cast<int>(threadIdx.x);
-  if (c < kD) out.value[out.at(c)] = signs.negative(c) ? -kNorm : kNorm;
+using Signs = ChannelConstants<kD, std::uint32_t>;
+
+__device__ inline std::uint32_t sign_bit(const SignBits& signs, int channel) {
+  return signs.negative(channel) ? 0x80000000u : 0;
 }
 
-/// Eight neighbouring floats that start on a 16-byte boundary.
+/// All threads call; a barrier must follow.
+template <int kD>
+__device__ void init_signs(const QuantizeArgs& args, Signs<kD>& out) {
+  static_assert(TileShape<kD>::kThreads >= kD);
+  const int c = static_cast<int>(threadIdx.x);
+  if (c < kD) out.value[out.at(c)] = args.rotate ? sign_bit(args.signs, c) : 0;
+}
+
+/// Eight neighbouring words that start on a 16-byte boundary.
 __device__ inline void load8(const float* from, float (&x)[kChannels]) {
   const float4 low = reinterpret_cast<const float4*>(from)[0];
   const float4 high = reinterpret_cast<const float4*>(from)[1];
@@ -48,20 +55,15 @@ __device__ inline void load8(const float* from, float (&x)[kChannels]) {
   x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
 }
 
+/// The sign bits of a thread's units, for unpack().
 template <int kD>
-__device__ void apply_signs(const RowPlace<kD>& at, const ChannelConstants<kD>& signs,
-                            Rows<kD>& rows) {
-#pragma unroll
-  for (int k = 0; k < Rows<kD>::kUnits; ++k) {
-    float s[kChannels];
-    load8(signs.of(at) + signs.at(RowPlace<kD>::channel_step(k)), s);
-#pragma unroll
-    for (int i = 0; i < Rows<kD>::kCount; ++i) {
-#pragma unroll
-      for (int j = 0; j < kChannels; ++j) rows.x[i][k][j] = __fmul_rn(rows.x[i][k][j], s[j]);
-    }
+struct ThreadSigns {
+  const std::uint32_t* first;
+
+  __device__ std::uint32_t operator()(int i, int j) const {
+    return first[Signs<kD>::at(RowPlace<kD>::channel_step(i)) + j];
   }
-}
+};
 
 __device__ inline void butterfly(float& a, float& b) {
   const float sum = __fadd_rn(a, b);

@@ -9,13 +9,23 @@
 #pragma once
 
 #include "core/kv_order.h"
+#include "sm90/ptx/opaque.cuh"
 #include "sm90/quantize/args.h"
 
 namespace octavo::sm90 {
 
 inline constexpr int kChannels = 8;  // of a unit: 16 bytes of a 16-bit type
+inline constexpr int kUnitBytes = 16;
 inline constexpr int kThreadsPerRow = 4;
 inline constexpr int kRowsAtOnce = 32 / kThreadsPerRow;  // rows of a warp, one a thread
+
+/// This thread's number, for the compiler a new one each time: what follows from it is worked out
+/// again where it is needed instead of being kept across tiles. Its bounds make divisions shifts.
+__device__ inline int opaque_thread() {
+  const int thread = ptx::opaque(static_cast<int>(threadIdx.x));
+  __builtin_assume(thread >= 0 && thread < 1024);
+  return thread;
+}
 
 template <int kD>
 struct TileShape {
@@ -26,12 +36,28 @@ struct TileShape {
   static constexpr int kMinBlocks = kD <= 64 ? 4 : (kD <= 128 ? 2 : 1);  // 64 or 128 registers
 };
 
+/// Where a row's 16-bit units lie in shared memory. Odd rows have theirs exchanged, so that threads
+/// which read a unit of two neighbouring rows meet in no bank.
+template <int kD>
+struct RowSlots {
+  static constexpr int kUnits = kD / kChannels, kBytes = kUnits * kUnitBytes;
+  static constexpr bool kPairs = (kD & (kD - 1)) == 0;
+
+  static __device__ constexpr int swizzle(int row) {
+    return kPairs ? row % 2 * kUnitBytes : (kBytes % 128 == 0 ? row % 2 * 4 * kUnitBytes : 0);
+  }
+  static __device__ constexpr int offset(int row, int unit) {
+    return row * kBytes + ((unit * kUnitBytes) ^ swizzle(row));
+  }
+};
+
 /// Units of Q or K. Where the head dim is a power of two, a thread has pairs of neighbours, 2 l,
 /// 2 l + 1 and every eighth on: it stores 16 codes at a time. Else units l, l + 4, ..
 template <int kD>
 struct RowPlace {
   using Shape = TileShape<kD>;
-  static constexpr bool kPairs = (kD & (kD - 1)) == 0;
+  using Slots = RowSlots<kD>;
+  static constexpr bool kPairs = Slots::kPairs;
   static constexpr int kUnits = Shape::kRows * Shape::kRowUnits;
   static constexpr bool kCovers = true;  // every unit of every thread is in the tile
   int thread;
@@ -54,35 +80,39 @@ struct RowPlace {
     return (kPairs ? k % 2 + k / 2 * 2 * kThreadsPerRow : k * kThreadsPerRow) * kChannels;
   }
 
-  /// Which units a thread copies: with pairs, a warp takes whole rows one after another, since
-  /// memory likes long lines; else each its own. Copies of a warp lie side by side.
+  /// Slot of unit i: (first_slot ^ slot_flip(i)) + slot_step(i).
+  __device__ int first_slot() const { return Slots::offset(first, first_channel() / kChannels); }
+  static __device__ constexpr int slot_flip(int i) {
+    return channel_step(i) / kChannels * kUnitBytes & Slots::swizzle(1);
+  }
+  static __device__ constexpr int slot_step(int i) {
+    const int bytes = channel_step(i) / kChannels * kUnitBytes;
+    return row_step(i) * Slots::kBytes + bytes - slot_flip(i);
+  }
+
+  /// Which units a thread copies: a warp takes its rows one after another, since memory likes long
+  /// lines.
   struct Copy {
-    static constexpr bool kOwn = !kPairs;
-    static constexpr int kLanes = kPairs ? kD / kChannels : kThreadsPerRow;
+    static constexpr bool kOwn = false;
+    static constexpr int kPower = Slots::kUnits & -Slots::kUnits;
+    static constexpr int kLanes = kPower < 32 ? kPower : 32;  // side by side in a row
+    static constexpr int kAcross = Slots::kUnits / kLanes;
     static constexpr int kRowsApart = 32 / kLanes;
     int thread;
+
     __device__ explicit Copy(int thread_) : thread(thread_) {}
     __device__ int first_row() const { return thread / 32 * kWarpRows + thread % 32 / kLanes; }
     __device__ int first_channel() const { return thread % kLanes * kChannels; }
-    static __device__ constexpr int row_step(int i) {
-      return kPairs ? i * kRowsApart : RowPlace::row_step(i);
+    static __device__ constexpr int row_step(int i) { return i / kAcross * kRowsApart; }
+    static __device__ constexpr int channel_step(int i) { return i % kAcross * kLanes * kChannels; }
+    __device__ int first_slot() const {
+      return Slots::offset(first_row(), first_channel() / kChannels);
     }
-    static __device__ constexpr int channel_step(int i) {
-      return kPairs ? 0 : RowPlace::channel_step(i);
+    static __device__ constexpr int slot_flip(int i) { return Slots::swizzle(row_step(i)); }
+    static __device__ constexpr int slot_step(int i) {
+      return row_step(i) * Slots::kBytes + channel_step(i) / kChannels * kUnitBytes;
     }
   };
-
-  /// Slot of this thread's first unit, and the distance of the others.
-  __device__ int first_slot() const {
-    if constexpr (!kPairs) return thread;
-    const int row = thread % 32 / kThreadsPerRow;
-    return row / Copy::kRowsApart * Shape::kThreads + thread / 32 * 32 +
-           row % Copy::kRowsApart * Copy::kLanes + 2 * l;
-  }
-  static __device__ constexpr int slot_step(int i) {
-    if constexpr (!kPairs) return i * Shape::kThreads;
-    return row_step(i) / Copy::kRowsApart * Shape::kThreads + channel_step(i) / kChannels;
-  }
 
  private:
   static constexpr int kWarpRows = kRowsAtOnce * Shape::kRows;
@@ -128,8 +158,9 @@ struct KeyPatches {
   }
 
   using Copy = KeyCopy<kD>;
-  __device__ int first_slot() const { return thread; }
-  static __device__ constexpr int slot_step(int i) { return i * Shape::kThreads; }
+  __device__ int first_slot() const { return thread * kUnitBytes; }
+  static __device__ constexpr int slot_flip(int) { return 0; }
+  static __device__ constexpr int slot_step(int i) { return i * Shape::kThreads * kUnitBytes; }
 };
 
 /// Each thread copies its own units.
@@ -158,7 +189,7 @@ struct RowBlock {
   int valid;  // rows of the tile that count: none where <= 0, all from 128 on
   int head;   // b * heads + h
 
-  __device__ void next_head() { ++h, ++head; }
+  __device__ RowBlock next_head() const { return {b, h + 1, first, valid, head + 1}; }
 };
 
 __device__ inline int valid_keys(const OperandArgs& operand, const KeyLengths& lengths, int b) {

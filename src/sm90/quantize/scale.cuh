@@ -1,17 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `scale`: scale and descale from amax (core/quant_block.h), with correctly rounded
-// divisions, and where descales are stored.
+// Stage `scale`: scale and descale from amax (core/quant_block.h, core/hadamard.h), with correctly
+// rounded divisions, and where descales are stored.
 #pragma once
 
 #include "sm90/ptx/opaque.cuh"
+#include "sm90/ptx/reciprocal.cuh"
 #include "sm90/quantize/row_tile.cuh"
 
 namespace octavo::sm90 {
 
-__device__ inline ScalePair scale_on_device(float amax, bool e5m2) {
-  const float a = fmaxf(amax, kMinAmax);
+/// a / top, correctly rounded: so are a product with 1 / top and one correction, for either
+/// constant, as long as nothing is subnormal (checked for every significand; core/quant_block.h
+/// bounds a).
+__device__ inline float divide_by_top(float a, bool e5m2) {
   const float top = e5m2 ? kE5m2Max : kE4m3Max;
-  return {__fdiv_rn(top, a), __fdiv_rn(a, top)};
+  const float reciprocal = e5m2 ? 1.0f / kE5m2Max : 1.0f / kE4m3Max;
+  const float quotient = __fmul_rn(a, reciprocal);
+  return fmaf(fmaf(-top, quotient, a), reciprocal, quotient);
+}
+
+/// top / a, correctly rounded: a reciprocal, refined once, and a corrected quotient, what __fdiv_rn
+/// does where no exponent is extreme; so large a are scaled by a power of two.
+__device__ inline float divide_top(float top, float a) {
+  const float down = a > 0x1p64f ? 0x1p-64f : 1.0f, x = __fmul_rn(a, down);
+  const float first = ptx::rcp_approx(x);
+  const float reciprocal = fmaf(first, fmaf(-x, first, 1.0f), first);
+  const float quotient = __fmul_rn(top, reciprocal);
+  return __fmul_rn(fmaf(reciprocal, fmaf(-x, quotient, top), quotient), down);
+}
+
+__device__ inline ScalePair scale_on_device(float amax, const OperandArgs& operand) {
+  const float a = fmaxf(__fmul_rn(amax, operand.norm), kMinAmax);
+  const float top = operand.e5m2 ? kE5m2Max : kE4m3Max;
+  return {__fmul_rn(divide_top(top, a), operand.norm), divide_by_top(a, operand.e5m2)};
 }
 
 /// Descale of row `row` of the tile where each has its own.
@@ -32,7 +53,7 @@ __device__ inline float* block_descale(const OperandArgs& operand, const RowBloc
 __device__ inline float coarse_scale(const OperandArgs& operand, const RowBlock& rows) {
   const bool by_head = operand.granularity == Granularity::head;
   const std::int64_t entry = by_head ? rows.head : 0;
-  const ScalePair pair = scale_on_device(operand.amax[entry], operand.e5m2);
+  const ScalePair pair = scale_on_device(operand.amax[entry], operand);
   if (threadIdx.x == 0 && ptx::opaque(rows.first) == 0 && rows.head == entry) {
     operand.descale[entry] = pair.descale;
   }

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `smooth`, second half: K - mean, and q . mean, which LSE gets back.
+// Stage `smooth`, second half: K - mean, and q . mean, which LSE gets back. Rows and mean are
+// rotated both or neither.
 #pragma once
 
 #include "sm90/quantize/rotate.cuh"
 
 namespace octavo::sm90 {
 
+/// K's mean of one head.
 template <int kD>
-__device__ void subtract_mean(const RowPlace<kD>& at, const ChannelConstants<kD>& mean,
+using ChannelMeans = ChannelConstants<kD, float>;
+
+template <int kD>
+__device__ void subtract_mean(const RowPlace<kD>& at, const ChannelMeans<kD>& mean,
                               Rows<kD>& rows) {
 #pragma unroll
   for (int k = 0; k < Rows<kD>::kUnits; ++k) {
@@ -24,8 +29,8 @@ __device__ void subtract_mean(const RowPlace<kD>& at, const ChannelConstants<kD>
 /// x . mean of each row: fused multiply-adds in each thread's order of channels, then
 /// (0 + 1) + (2 + 3); each of a row's four threads gets the sum (core/key_mean.h).
 template <int kD>
-__device__ void dot_mean(const RowPlace<kD>& at, const ChannelConstants<kD>& mean,
-                         const Rows<kD>& rows, float (&sum)[Rows<kD>::kCount]) {
+__device__ void dot_mean(const RowPlace<kD>& at, const ChannelMeans<kD>& mean, const Rows<kD>& rows,
+                         float (&sum)[Rows<kD>::kCount]) {
 #pragma unroll
   for (float& x : sum) x = 0;
 #pragma unroll
