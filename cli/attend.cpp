@@ -48,6 +48,7 @@ Metadata describe_output(const Options& options, const AttentionParams& params,
   metadata["octavo.softmax"] = softmax_name(params.softmax);
   metadata["octavo.accumulator"] = accumulator_name(params.accumulator);
   metadata["octavo.promote"] = options.numeric.promote;
+  metadata["octavo.splits"] = options.numeric.splits;
   if (params.recipe) metadata["octavo.recipe"] = recipe_name(*params.recipe);
   return metadata;
 }

@@ -116,6 +116,8 @@ void NumericFlags::add_to(Command& command) {
                  "exact or direct (E4M3 codes straight from the scores)");
   command.option("--accumulator", "MODEL", accumulator, "hopper (14 bits, truncated) or fp32");
   command.option("--promote", "N", promote, "Key tiles between promotions to FP32, or none");
+  command.option("--splits", "N", splits,
+                 "Ranges of keys attended by themselves and merged, 1 to 64");
 }
 
 void NumericFlags::apply(AttentionParams& params) const {
@@ -123,6 +125,7 @@ void NumericFlags::apply(AttentionParams& params) const {
   params.softmax = parse_softmax(softmax);
   params.accumulator = parse_accumulator(accumulator);
   params.promote_every = workload::parse_promote("--promote", promote);
+  params.num_splits = workload::parse_splits("--splits", splits);
 }
 
 void EngineFlags::add_to(Command& command) {

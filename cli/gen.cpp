@@ -31,7 +31,7 @@ PROBLEM is one line of extents and settings; what is left out takes its default:
 The same line gives the same bytes on every machine. Mask, softcap, scale, key lengths and layout go
 into the file's metadata, where attend, compare and quantize find them. in=f8 writes codes and
 descales by recipe=NAME. A file does not say how attention on it is computed: recipe (unless in=f8),
-softmax, acc, promote, out and layout=packed are refused here; attend has flags for them.
+softmax, acc, promote, splits, out and layout=packed are refused here; attend has flags for them.
 
 Examples:
   octavo gen -o qkv.safetensors "s1024 h8 causal dist=outlier seed=7"
@@ -62,6 +62,8 @@ void require_storable(const workload::Problem& problem) {
                    "--accumulator");
   require_left_out(problem.promote == kDefault.promote, "promote",
                    problem.promote == 0 ? "none" : std::to_string(problem.promote), "--promote");
+  require_left_out(problem.splits == kDefault.splits, "splits", std::to_string(problem.splits),
+                   "--splits");
   require_left_out(problem.out == kDefault.out, "out", dtype_name(problem.out), "--out-dtype");
   if (problem.layout == workload::Layout::packed) {
     refuse("layout is 'packed'; must be bshd or bhsd, since a file holds q, k and v one by one");

@@ -44,6 +44,7 @@ AttentionParams hollow_call(const workload::Problem& p) {
   params.softmax = p.softmax;
   params.accumulator = p.acc;
   params.promote_every = p.promote;
+  params.num_splits = p.splits;
   return params;
 }
 

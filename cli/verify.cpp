@@ -18,10 +18,10 @@ namespace {
 constexpr const char* kFooter = R"(
 Each problem is generated from its seed, run on both engines and judged; see `octavo gen --help` for
 the syntax, which also has recipe=NAME softmax=exact|direct acc=hopper|fp32 promote=N|none
-in=bf16|f16|f32|f8 out=bf16|f16|f32 layout=packed. Bounds on the error are two-sided: an emulation
-closer to the reference than E4M3 can be has not computed in FP8. The emulation against itself must
-give the same bits on one thread and on several; else two names must lead to two engines. A failure
-prints the line that repeats it; exit code 1.
+splits=N in=bf16|f16|f32|f8 out=bf16|f16|f32 layout=packed. Bounds on the error are two-sided: an
+emulation closer to the reference than E4M3 can be has not computed in FP8. The emulation against
+itself must give the same bits on one thread and on several; else two names must lead to two
+engines. A failure prints the line that repeats it; exit code 1.
 
 Examples:
   octavo verify "b2 sq1023 sk4096 hq16 hkv4 d128 causal dist=outlier seed=7"

@@ -40,6 +40,7 @@ struct AttentionProblem {
   SoftmaxPath softmax = SoftmaxPath::exact;
   Accumulator accumulator = Accumulator::hopper;
   int promote_every = 1;
+  int num_splits = 1;
   int threads = 1;
   std::function<void(double)> progress;
 

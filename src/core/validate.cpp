@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/parallel.h"
+#include "core/split.h"
 #include "core/tile_table.h"
 #include "octavo/error.h"
 
@@ -339,6 +340,8 @@ void check_scalars(const Judge& judge, const AttentionParams& params) {
   judge.require(params.promote_every >= 0, "promote_every",
                 text(std::int64_t{params.promote_every}),
                 "be a number of key tiles, or 0 for never");
+  judge.require(params.num_splits >= 1 && params.num_splits <= kMaxSplits, "num_splits",
+                text(std::int64_t{params.num_splits}), "be 1 to " + text(std::int64_t{kMaxSplits}));
   judge.require(params.threads >= 0, "threads", text(std::int64_t{params.threads}),
                 "be 0 (one per core) or positive");
 }
@@ -370,6 +373,7 @@ AttentionProblem validate(const AttentionParams& params) {
   problem.softmax = params.softmax;
   problem.accumulator = params.accumulator;
   problem.promote_every = params.promote_every;
+  problem.num_splits = params.num_splits;
   problem.threads = resolve_threads(params.threads);
   problem.progress = params.progress;
   return problem;

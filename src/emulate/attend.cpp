@@ -6,7 +6,9 @@
 
 #include "core/load.h"
 #include "core/softmax_constants.h"
+#include "core/split.h"
 #include "emulate/epilogue.h"
+#include "emulate/merge.h"
 #include "emulate/pv.h"
 #include "emulate/qk.h"
 #include "emulate/requantise_p.h"
@@ -29,18 +31,59 @@ void load_shifts(Tile& tile, const AttentionProblem& problem, const OperandQuant
   }
 }
 
-void start(Tile& tile, const AttentionProblem& problem, const Quantisers& quantisers,
-           const KvHead& kv, AttentionStats& stats) {
+void load_queries(Tile& tile, const AttentionProblem& problem, const Quantisers& quantisers,
+                  const KvHead& kv, AttentionStats& stats) {
   quantisers.q.rows(tile.b, tile.h, tile.m, tile.rows, tile.q_codes.data(), tile.q_descale,
                     stats.q);
-  tile.finite = tile.q.decode(tile.q_codes.data(), tile.rows, quantisers.q.format());
+  tile.q.decode(tile.q_codes.data(), tile.rows, quantisers.q.format());
   load_shifts(tile, problem, quantisers.q, quantisers.k.mean(kv.b, kv.h));
+  // Folded descales make the sum of codes another one: then FP32 weights are summed instead.
+  tile.sums_codes = quantisers.v.granularity() != Granularity::token;
+}
+
+/// No key seen yet.
+void start(Tile& tile) {
+  tile.finite = tile.q.finite;
   std::fill(tile.row_m, tile.row_m + tile.rows, kMinusInfinity);
   std::fill(tile.out.data(), tile.out + tile.rows * tile.v.cols, 0.0f);
   std::fill(tile.sum.data(), tile.sum + tile.rows * simd::kLanes, 0.0f);
   tile.steps_in_acc = 0;
-  // Folded descales make the sum of codes another one: then FP32 weights are summed instead.
-  tile.sums_codes = quantisers.v.granularity() != Granularity::token;
+}
+
+/// Key tiles [first, last) of split `split` that any row of the tile sees.
+std::pair<std::int64_t, std::int64_t> visited_range(const Tile& tile,
+                                                    const AttentionProblem& problem,
+                                                    const Mask& mask, std::int64_t split) {
+  const auto seen =
+      std::visit([&](const auto& x) { return block_range(x, tile.m, tile.rows, kBlockN); }, mask);
+  const std::int64_t keys = problem.key_lengths[static_cast<std::size_t>(tile.b)];
+  const auto own = split_range<std::int64_t>(keys, problem.num_splits, split);
+  return {std::max(seen.first, own.first), std::min(seen.second, own.second)};
+}
+
+/// O and LSE of the tile's rows over the keys of one split.
+void attend_split(Tile& tile, const AttentionProblem& problem, const Quantisers& quantisers,
+                  const KvHead& kv, std::int64_t split, AttentionStats& stats) {
+  start(tile);
+  const PvStep pv_step{quantisers.v.format(), problem.accumulator, problem.promote_every};
+  const Mask mask = problem.mask_of(kv.b);
+  const auto [first, last] = visited_range(tile, problem, mask, split);
+  // From the last block to the first: an early attention sink meets P of the other keys already
+  // summed at full precision instead of pushing them under E4M3's smallest value.
+  for (std::int64_t key_tile = last - 1; key_tile >= first; --key_tile) {
+    const std::int64_t n = key_tile * kBlockN;
+    qk(tile, kv, key_tile, quantisers.k.format(), problem.accumulator);
+    softmax(tile,
+            {mask, n, kv.k_descale.data() + n, quantisers.k.granularity() == Granularity::token,
+             score_scale(problem.sm_scale, problem.softcap), problem.softmax});
+    requantise_p(tile,
+                 {mask, n, kv.v_descale.data() + n,
+                  quantisers.v.granularity() == Granularity::token, problem.softmax},
+                 stats.p);
+    pv(tile, kv, key_tile, pv_step);
+  }
+  if (tile.steps_in_acc > 0) promote(tile);
+  epilogue(tile, problem);
 }
 
 }  // namespace
@@ -66,28 +109,15 @@ void attend(Tile& tile, const AttentionProblem& problem, const Quantisers& quant
   tile.h = h;
   tile.m = m;
   tile.rows = std::min<std::int64_t>(kBlockM, problem.dims.sq - m);
-  start(tile, problem, quantisers, kv, stats);
-
-  const PvStep pv_step{quantisers.v.format(), problem.accumulator, problem.promote_every};
-  const Mask mask = problem.mask_of(kv.b);
-  const auto [first, last] =
-      std::visit([&](const auto& x) { return block_range(x, m, tile.rows, kBlockN); }, mask);
-  // From the last block to the first: an early attention sink meets P of the other keys already
-  // summed at full precision instead of pushing them under E4M3's smallest value.
-  for (std::int64_t key_tile = last - 1; key_tile >= first; --key_tile) {
-    const std::int64_t n = key_tile * kBlockN;
-    qk(tile, kv, key_tile, quantisers.k.format(), problem.accumulator);
-    softmax(tile,
-            {mask, n, kv.k_descale.data() + n, quantisers.k.granularity() == Granularity::token,
-             score_scale(problem.sm_scale, problem.softcap), problem.softmax});
-    requantise_p(tile,
-                 {mask, n, kv.v_descale.data() + n,
-                  quantisers.v.granularity() == Granularity::token, problem.softmax},
-                 stats.p);
-    pv(tile, kv, key_tile, pv_step);
+  load_queries(tile, problem, quantisers, kv, stats);
+  const std::int64_t splits = problem.num_splits;
+  if (splits > 1) allocate(tile.splits, splits, tile.v.cols);
+  for (std::int64_t split = 0; split < splits; ++split) {
+    attend_split(tile, problem, quantisers, kv, split, stats);
+    if (splits > 1) keep(tile.splits, split, tile);
   }
-  if (tile.steps_in_acc > 0) promote(tile);
-  epilogue(tile, problem);
+  if (splits > 1) merge(tile, tile.splits);
+  store(tile, problem);
 }
 
 }  // namespace octavo::emulate

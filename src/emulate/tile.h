@@ -61,6 +61,12 @@ struct KvHead {
   std::vector<float> k_descale, v_descale;  // one a key, padded to whole tiles
 };
 
+/// O_i and LSE_i of every split of one query tile, as the epilogue leaves them.
+struct SplitResults {
+  std::vector<float> out;  // [splits][kBlockM][dv]
+  std::vector<float> lse;  // [splits][kBlockM]
+};
+
 struct Tile {
   Tile(int d, int dv)
       : q(kBlockM, d),
@@ -89,6 +95,7 @@ struct Tile {
   float unit[kBlockM];      // descale of this step's P V
   float acc_unit[kBlockM];  // descale of what is in acc
   float pending[kBlockM];   // product of alpha since the last promotion
+  float lse[kBlockM];       // natural log of the sum of exponentials, after the epilogue
   int steps_in_acc = 0;     // key tiles added since the last promotion
   bool sums_codes = true;   // the row sum comes out of P8 and a column of ones beside V
   bool finite = true;       // nothing seen so far is NaN or infinite
@@ -98,9 +105,10 @@ struct Tile {
   Buffer<float> s;        // scores
   Buffer<float> weights;  // p before the cast
   Buffer<float> acc;      // tensor-core accumulator of P V
-  Buffer<float> out;      // promoted FP32 sum
+  Buffer<float> out;      // promoted FP32 sum; O after the epilogue
   Buffer<float> acc_sum;  // row sums of P8, accumulated and promoted like P V; lane 0 counts
   Buffer<float> sum;      // row sums: lane 0 of those, or 8 residues of FP32 weights
+  SplitResults splits;    // empty unless the call splits its keys
 };
 
 /// Columns of the step at key n that row i of the tile sees, as [begin, end) within the step.

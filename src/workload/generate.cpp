@@ -227,6 +227,7 @@ AttentionParams attention_params(const Problem& problem, const Inputs& inputs) {
   params.softmax = problem.softmax;
   params.accumulator = problem.acc;
   params.promote_every = problem.promote;
+  params.num_splits = problem.splits;
   return params;
 }
 

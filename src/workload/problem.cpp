@@ -71,8 +71,8 @@ class Parser {
   [[noreturn]] static void unknown(std::string_view token) {
     fail("token " + quoted(token) +
          " is unknown; must be an extent (b, s, sq, sk, h, hq, hkv, d, dv and a number), causal, "
-         "none, or one of window= lens= scale= softcap= recipe= softmax= acc= promote= in= out= "
-         "dist= seed= layout=");
+         "none, or one of window= lens= scale= softcap= recipe= softmax= acc= promote= splits= "
+         "in= out= dist= seed= layout=");
   }
 
   void extent(std::string_view token) {
@@ -119,6 +119,7 @@ class Parser {
         {"softmax", [](auto& p, auto, auto v) { p.softmax = parse_softmax(std::string(v)); }},
         {"acc", [](auto& p, auto, auto v) { p.acc = parse_accumulator(std::string(v)); }},
         {"promote", [](auto& p, auto a, auto v) { p.promote = parse_promote(a, v); }},
+        {"splits", [](auto& p, auto a, auto v) { p.splits = parse_splits(a, v); }},
         {"in", [](auto& p, auto a, auto v) { p.in = parse_input_dtype(a, v); }},
         {"out", [](auto& p, auto a, auto v) { p.out = parse_output_dtype(a, v); }},
         {"dist", [](auto& p, auto a, auto v) { p.dist = parse_distribution(a, v); }},
@@ -219,6 +220,7 @@ std::string format_problem(const Problem& p) {
   if (p.promote != kDefault.promote) {
     add("promote=" + (p.promote == 0 ? std::string("none") : std::to_string(p.promote)));
   }
+  if (p.splits != kDefault.splits) add("splits=" + std::to_string(p.splits));
   if (p.in == DType::f8_e4m3) {
     add("in=f8");
   } else if (p.in != kDefault.in) {

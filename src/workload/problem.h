@@ -12,6 +12,7 @@
 //   scale=X                 softmax scale (default 1 / sqrt(d));  softcap=X
 //   recipe=NAME             default, per_tensor, per_head, block, strict_causal (+rotate, ..)
 //   softmax=exact|direct    acc=hopper|fp32    promote=N|none
+//   splits=N                ranges of keys attended by themselves and merged, 1 (the default) to 64
 //   in=bf16|f16|f32|f8      f8: quantised beforehand by the recipe and passed with descales
 //   out=bf16|f16|f32
 //   dist=NAME  seed=N       contents, see generate.h
@@ -49,7 +50,8 @@ struct Problem {
   Recipe recipe = Recipe::standard();
   SoftmaxPath softmax = SoftmaxPath::exact;
   Accumulator acc = Accumulator::hopper;
-  int promote = 1;         ///< 0: "none"
+  int promote = 1;  ///< 0: "none"
+  int splits = 1;
   DType in = DType::bf16;  ///< f8_e4m3 stands for "f8"
   DType out = DType::bf16;
   Distribution dist = Distribution::normal;

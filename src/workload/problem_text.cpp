@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/split.h"
 #include "octavo/error.h"
 
 namespace octavo::workload {
@@ -124,6 +125,10 @@ int parse_promote(std::string_view argument, std::string_view text) {
     refuse(argument, text, "a whole number of key tiles from 1, or none");
   }
   return value;
+}
+
+int parse_splits(std::string_view argument, std::string_view text) {
+  return static_cast<int>(parse_whole(argument, text, 1, kMaxSplits));
 }
 
 DType parse_output_dtype(std::string_view argument, std::string_view text) {

@@ -36,6 +36,9 @@ std::vector<std::int64_t> parse_lengths(std::string_view argument, std::string_v
 /// A positive whole number, or "none" (0).
 int parse_promote(std::string_view argument, std::string_view text);
 
+/// A whole number from 1 to 64.
+int parse_splits(std::string_view argument, std::string_view text);
+
 /// "f32", "f16", "bf16"; of operands also "f8", which stands for f8_e4m3.
 DType parse_output_dtype(std::string_view argument, std::string_view text);
 DType parse_input_dtype(std::string_view argument, std::string_view text);

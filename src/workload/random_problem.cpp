@@ -95,6 +95,7 @@ Problem random_problem(std::uint64_t seed, std::uint64_t index) {
   p.layout = choose.one_of(std::array{Layout::bshd, Layout::bshd, Layout::bhsd, Layout::packed});
   const bool can_pack = p.sq == p.sk && p.d == p.dv && !is_fp8(p.in);
   if (p.layout == Layout::packed && !can_pack) p.layout = Layout::bhsd;
+  if (choose.one_in(6)) p.splits = static_cast<int>(choose.whole(2, 5));
   p.seed = index;
   return p;
 }

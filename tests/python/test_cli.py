@@ -64,6 +64,8 @@ def test_a_failing_call_leaves_no_file(qkv, tmp_path):
         ["--key-lengths", "1"],
         ["--layout", "bhsd"],
         ["--promote", "0"],
+        ["--splits", "0"],
+        ["--splits", "65"],
         ["--softmax", "fast"],
         ["--softmax", "direct", "--engine", "emulate", "--recipe", "strict_causal"],
     ):
@@ -117,6 +119,7 @@ def test_output_types_are_those_of_the_flag(qkv, tmp_path):
         ("s8 softmax=direct", "softmax is 'direct'; must be left out"),
         ("s8 acc=fp32", "acc is 'fp32'; must be left out"),
         ("s8 promote=none", "promote is 'none'; must be left out"),
+        ("s8 splits=2", "splits is '2'; must be left out"),
         ("s8 out=f32", "out is 'f32'; must be left out"),
         ("s8 layout=packed", "layout is 'packed'; must be bshd or bhsd"),
     ],
@@ -144,10 +147,11 @@ def test_verify_random_problems():
     assert again.stdout.splitlines()[:3] == done.stdout.splitlines()[:3]
 
 
-def test_verify_an_engine_against_itself():
-    done = octavo("verify", "s300 h3 d64 causal", "--engine", "emulate", "--against", "emulate")
+@pytest.mark.parametrize("line", ["s300 h3 d64 causal", "s300 h3 d64 causal splits=3"])
+def test_verify_an_engine_against_itself(line):
+    done = octavo("verify", line, "--engine", "emulate", "--against", "emulate")
     assert done.stdout.splitlines() == [
-        "ok      s300 h3 d64 causal: bit-equal on one thread and on several",
+        f"ok      {line}: bit-equal on one thread and on several",
         "1 passed, 0 failed",
     ]
 

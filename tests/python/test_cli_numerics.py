@@ -128,11 +128,33 @@ def test_attend_says_which_engine_ran(qkv, tmp_path):
 
 def test_metadata_of_the_output_says_what_applied(qkv, tmp_path):
     target = tmp_path / "out.safetensors"
-    numerics = {"octavo.recipe", "octavo.softmax", "octavo.accumulator", "octavo.promote"}
+    names = ("recipe", "softmax", "accumulator", "promote", "splits")
+    numerics = {f"octavo.{name}" for name in names}
     octavo("attend", qkv, "-o", target, "--recipe", "block")
     assert numerics <= set(metadata(target))
+    assert metadata(target)["octavo.splits"] == "1"
     octavo("attend", qkv, "-o", target, "--recipe", "block", "--engine", "reference")
     assert not numerics & set(metadata(target))
+
+
+def test_split_keys_against_numpy(qkv, tmp_path):
+    operands = load(qkv)
+    want, want_lse = attention(operands["q"], operands["k"], operands["v"], causal=True)
+    outs = {}
+    for splits in (1, 2, 3, 64):
+        target = tmp_path / f"{splits}.safetensors"
+        octavo("attend", qkv, "-o", target, "--lse", "--out-dtype", "f32", "--splits", splits)
+        assert metadata(target)["octavo.splits"] == str(splits)
+        outs[splits] = load(target)
+        assert 0.01 < relative_l2(outs[splits]["out"], want) < 0.1
+        assert np.abs(outs[splits]["lse"] - want_lse).max() < 0.3
+    whole = tmp_path / "whole.safetensors"
+    octavo("attend", qkv, "-o", whole, "--lse", "--out-dtype", "f32")
+    assert load(whole)["out"].tobytes() == outs[1]["out"].tobytes()
+    # 257 keys are 3 key tiles: one a split, and no more.
+    assert not np.array_equal(outs[2]["out"], outs[1]["out"])
+    assert outs[64]["out"].tobytes() == outs[3]["out"].tobytes()
+    assert outs[64]["lse"].tobytes() == outs[3]["lse"].tobytes()
 
 
 def test_prefixes(tmp_path):

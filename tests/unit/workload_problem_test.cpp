@@ -37,13 +37,14 @@ TEST(Problem, DefaultsAreFilled) {
   EXPECT_EQ(p.recipe, Recipe::standard());
   EXPECT_EQ(p.in, DType::bf16);
   EXPECT_EQ(p.promote, 1);
+  EXPECT_EQ(p.splits, 1);
 }
 
 TEST(Problem, EveryFieldIsRead) {
   const Problem p = parse_problem(
       "b2 sq1023 sk4096 hq16 hkv4 d96 dv64 window=128,all lens=4096,7 scale=0.25 softcap=30 "
-      "recipe=block+rotate softmax=direct acc=fp32 promote=none in=f8 out=f32 dist=sink seed=7 "
-      "layout=bhsd");
+      "recipe=block+rotate softmax=direct acc=fp32 promote=none splits=5 in=f8 out=f32 dist=sink "
+      "seed=7 layout=bhsd");
   EXPECT_EQ(p.b, 2);
   EXPECT_EQ(p.sq, 1023);
   EXPECT_EQ(p.sk, 4096);
@@ -59,6 +60,7 @@ TEST(Problem, EveryFieldIsRead) {
   EXPECT_EQ(p.softmax, SoftmaxPath::direct);
   EXPECT_EQ(p.acc, Accumulator::fp32);
   EXPECT_EQ(p.promote, 0);
+  EXPECT_EQ(p.splits, 5);
   EXPECT_EQ(p.in, DType::f8_e4m3);
   EXPECT_EQ(p.out, DType::f32);
   EXPECT_EQ(p.dist, Distribution::sink);
@@ -76,6 +78,8 @@ TEST(Problem, CanonicalLineIsShortest) {
   EXPECT_EQ(canonical("s3 window=all,all"), "s3");
   EXPECT_EQ(canonical("\t s3  d192 \r dv128\n"), "s3 d192 dv128");
   EXPECT_EQ(canonical("s3 recipe=default+rotate+smooth"), "s3");
+  EXPECT_EQ(canonical("s3 splits=1"), "s3");
+  EXPECT_EQ(canonical("s3 out=f32 splits=07 promote=2"), "s3 promote=2 splits=7 out=f32");
   EXPECT_EQ(canonical("s3 promote=1 scale=1e-1 softcap=0.1"), "s3 scale=0.1 softcap=0.1");
 }
 
@@ -88,11 +92,21 @@ TEST(Problem, RandomProblemsSurviveTheRoundTrip) {
   }
 }
 
+TEST(Problem, OneRandomProblemInSixSplitsItsKeys) {
+  int split = 0;
+  for (std::uint64_t i = 0; i < 2000; ++i) {
+    const int splits = random_problem(3, i).splits;
+    ASSERT_TRUE(splits >= 1 && splits <= 5) << splits;
+    split += splits > 1;
+  }
+  EXPECT_NEAR(split, 2000 / 6, 60);
+}
+
 TEST(Problem, ExtremesSurviveTheRoundTrip) {
   for (const char* line :
        {"s1099511627776 d1", "s1 seed=18446744073709551615", "s1 scale=1.17549435e-38",
         "s1 scale=3.4028234e+38 softcap=1.1754944e-38", "s1 window=0,1099511627776",
-        "s2 promote=2147483647"}) {
+        "s2 promote=2147483647", "s2 splits=64"}) {
     const Problem p = parse_problem(line);
     EXPECT_EQ(parse_problem(format_problem(p)), p) << line;
   }
@@ -139,6 +153,10 @@ TEST(Problem, EveryRefusalNamesTokenValueAndRule) {
   }
   EXPECT_EQ(refusal("s8 promote=0"),
             "problem: promote is '0'; must be a whole number of key tiles from 1, or none");
+  for (const char* bad : {"0", "65", "none", "2x"}) {
+    EXPECT_EQ(refusal(std::string("s8 splits=") + bad),
+              std::string("problem: splits is '") + bad + "'; must be a whole number from 1 to 64");
+  }
   EXPECT_EQ(
       refusal("s8 dist=cauchy"),
       "problem: dist is 'cauchy'; must be one of normal, outlier, channel, sink, wide, uniform");
