@@ -45,7 +45,7 @@ TEST(Sm90Refusal, SoftmaxAccumulatorAndPromotion) {
   params = call();
   params.promote_every = 2;
   expect_declined(params,
-                  "promote_every is 2; must be 1: promotion costs the Hopper kernels nothing");
+                  "promote_every is 2; must be 1, which is what the Hopper kernels do");
 }
 
 TEST(Sm90Refusal, OperandsOfTwoKinds) {
