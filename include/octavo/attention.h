@@ -69,9 +69,10 @@ struct AttentionParams {
   int promote_every = 1;  ///< key tiles between promotions of P V to FP32; 0: never
   /// 1 to 64: each row's keys are cut into that many ranges of whole key tiles (128 keys; of n keys
   /// each range has ceil(ceil(n / 128) / num_splits) tiles, the last ones fewer or none), each is
-  /// attended by itself, and the results, in FP32, are merged by their LSE. More parallelism where
-  /// rows and heads are few. The same function; FP8 rounding differs a little, since each range has
-  /// its own running maximum. The reference ignores it.
+  /// attended by itself, and the results O_i, in FP32, are merged by their LSE_i: with
+  /// M = max LSE_i and w_i = exp(LSE_i - M), O = sum w_i O_i / sum w_i and LSE = M + log(sum w_i).
+  /// More parallelism where rows and heads are few. The same function; FP8 rounding differs a
+  /// little, since each range has its own running maximum. The reference ignores it.
   int num_splits = 1;
 
   std::string engine = "auto";           ///< "auto" (never the reference), or of engine_names()

@@ -228,6 +228,19 @@ TEST(SplitKeys, EverySplitOfMoreThanTilesGivesTheBitsOfOneATile) {
   EXPECT_TRUE(identical(emulate(params).lse, want.lse));
 }
 
+/// 333 of 600 keys: cut after 256 of them, not after 384.
+TEST(SplitKeys, CutsFollowTheLengthOfTheBatchEntry) {
+  Inputs x = normal_inputs({.sq = 70, .sk = 600, .d = 64, .dv = 64}, 213);
+  AttentionParams params = x.params();
+  params.num_splits = 2;
+  params.key_lengths = {333};
+  const Result got = emulate(params);
+  params.key_lengths = {};
+  params.k.shape[1] = params.v.shape[1] = 333;
+  EXPECT_TRUE(identical(got.out, emulate(params).out));
+  EXPECT_TRUE(identical(got.lse, emulate(params).lse));
+}
+
 TEST(SplitKeys, NumberOfThreadsAndOutputTypeLeaveTheBits) {
   Inputs x = ragged_inputs(208);
   AttentionParams params = ragged(x);
