@@ -23,31 +23,32 @@ constexpr int padded_head_dim(std::int64_t d) {
 }
 
 /// How a forward kernel is cut: consumer warpgroups of 64 query rows, stages of K and V in shared
-/// memory, and registers a thread of consumers and producer.
+/// memory, registers a thread of consumers and producer, and two ways that measured better or
+/// worse.
 struct KernelShape {
   int consumers;
   int stages;
   int consumer_registers;
   int producer_registers;
-  bool
-      spreads_exponentials;  // softmax.cuh, exponentiate: measured 2 % faster at d 128, slower else
+  bool spreads_exponentials;  // softmax.cuh, exponentiate: d 256 + 1 %, d 128 - 4 %, d 64 - 1 %
+  bool takes_turns;           // tile/turns.cuh: d 256 + 6 %; two warpgroups, bound by products
 };
 
-/// Softmax, not the matrix products, is what FP8 attention waits for; it overlaps with the products
-/// of other warpgroups, so as many warpgroups as registers allow.
+/// Softmax, not the matrix products, is what FP8 attention waits for up to d 128; it overlaps with
+/// the products of other warpgroups, so as many warpgroups as registers allow.
 constexpr KernelShape kernel_shape(int padded_d) {
   switch (padded_d) {
-    case 64: return {3, 4, 160, 32, false};   // S 64 + O 32 registers a thread
-    case 96: return {3, 4, 160, 32, true};    // S 64 + O 48
-    case 128: return {3, 4, 160, 32, false};  // S 64 + O 64
-    case 192: return {2, 2, 240, 24, false};  // O 96; 57 KB a stage
-    default: return {2, 2, 240, 24, false};   // O 128; 65 KB a stage
+    case 64: return {3, 4, 160, 32, false, false};   // S 64 + O 32 registers a thread
+    case 96: return {3, 4, 160, 32, true, false};    // S 64 + O 48
+    case 128: return {3, 4, 160, 32, false, false};  // S 64 + O 64
+    case 192: return {2, 2, 240, 24, false, true};   // O 96; 57 KB a stage
+    default: return {2, 2, 240, 24, true, true};     // O 128; 65 KB a stage
   }
 }
 
 /// With descales per key or softcap: more registers a thread.
 constexpr KernelShape general_kernel_shape(int padded_d) {
-  return {2, padded_d <= 128 ? 4 : 2, 240, 24, false};
+  return {2, padded_d <= 128 ? 4 : 2, 240, 24, false, padded_d > 128};
 }
 
 inline constexpr int kBlockM = 64;   // query rows of a warpgroup: what skips hidden key tiles

@@ -6,6 +6,7 @@
 
 #include "sm90/attention/epilogue.cuh"
 #include "sm90/tile/pipeline.cuh"
+#include "sm90/tile/turns.cuh"
 
 namespace octavo::sm90 {
 
@@ -16,10 +17,11 @@ class Consumer {
       : args_(args),
         shared_(shared),
         words_(shared),
-        warp_(uniform(static_cast<int>(threadIdx.x) / 32)),
-        warpgroup_(warp_ / 4) {}
+        warpgroup_(uniform(static_cast<int>(threadIdx.x) / kWarpgroupThreads)),
+        turns_(warpgroup_) {}
 
   __device__ void run() {
+    turns_.begin();
     while (true) {
       ptx::mbarrier_wait(&shared_.q_full[q_.stage()], q_.phase());
       if (shared_.item[q_.stage()].m == kNoItem) break;
@@ -38,8 +40,9 @@ class Consumer {
     Output<Traits> out;
     SoftmaxState state;
     int n = uniform(item().last);
-    if (n > first) wait_for(kv_);
-    for (const int end = uniform(walk.end[0]); n > end; --n) next_tile(kv_, n > first + 1);
+    if (n > first) wait_for_k(kv_);
+    turns_.take();
+    for (const int end = uniform(walk.end[0]); n > end; --n) next_tile(n > first + 1);
 #pragma unroll 1
     for (int part = 0; part < 3; ++part) {
       const int end = uniform(walk.end[part + 1]);
@@ -47,7 +50,8 @@ class Consumer {
       const auto more = [&] { return n > (Traits::Scores::kGeneral ? walk.end[part + 1] : end); };
       for (; more(); --n) step(out, state, n - 1, first, part != 1);
     }
-    for (; n > first; --n) next_tile(kv_, n > first + 1);
+    for (; n > first; --n) next_tile(n > first + 1);
+    turns_.pass();
     epilogue(out, state, item(), first_row(), rows(), args_);
     release(&shared_.q_empty[q_.stage()]);
   }
@@ -62,6 +66,7 @@ class Consumer {
     const int stage = kv_.stage();
     float s[kScores];
     start_qk<Traits>(s, words_.q(q_.stage(), warpgroup_), words_.k(stage));
+    turns_.pass();
     const TileNote note = shared_.tile[stage];
     float factor[2];
     load_factors(factor, rows(), args_, note.k_descale);
@@ -69,10 +74,12 @@ class Consumer {
     if constexpr (Traits::Scores::kGeneral) {
       transform(s, factor, rows(), args_, note.k_descale, shared_.k_descale[stage]);
     }
+    if constexpr (Traits::kApart) release(&shared_.k_empty[stage]);
     if (masked) hide(s, mask_of(args_, item().keys), first_row(), n * kBlockN);
     Promotion promotion;
     update_max(s, factor, state, promotion.alpha);
     exponentiate<Traits::kShape.spreads_exponentials>(s, factor, state);
+    wait_for_v();
     if constexpr (Traits::Scores::kFoldsV) {
       fold(s, promotion, out, shared_.v_descale[stage]);
     } else {
@@ -86,18 +93,23 @@ class Consumer {
     ptx::pin(p);
     KvRing next = kv_;
     next.advance();
+    turns_.take();
     pv(out, p, words_.v(stage), promotion, args_.once, [&] {
-      if (n > first) wait_for(next);
+      if (n > first) wait_for_k(next);
     });
-    release(&shared_.kv_empty[stage]);
+    release(last_empty(stage));
     kv_ = next;
   }
 
-  /// Leaves a tile that no row here sees.
-  __device__ void next_tile(KvRing& tile, bool more) {
-    release(&shared_.kv_empty[tile.stage()]);
-    tile.advance();
-    if (more) wait_for(tile);
+  /// Leaves a tile that no row here sees, once it is there: barriers count every warp once a round.
+  __device__ void next_tile(bool more) {
+    turns_.pass();
+    turns_.take();
+    if constexpr (Traits::kApart) release(&shared_.k_empty[kv_.stage()]);
+    wait_for_v();
+    release(last_empty(kv_.stage()));
+    kv_.advance();
+    if (more) wait_for_k(kv_);
   }
 
   /// Folds descales of V per key into p. The product's row sums are then of folded weights, so the
@@ -110,8 +122,19 @@ class Consumer {
     set_unit(promotion, 1, change_unit(out.unit[1], fold_row<1>(p, v_descale)));
   }
 
-  __device__ void wait_for(const KvRing& tile) {
-    ptx::mbarrier_wait(&shared_.kv_full[tile.stage()], tile.phase());
+  __device__ void wait_for_k(const KvRing& tile) {
+    ptx::mbarrier_wait(&shared_.k_full[tile.stage()], tile.phase());
+  }
+
+  __device__ void wait_for_v() {
+    if constexpr (Traits::kApart) {
+      ptx::mbarrier_wait(&shared_.v_full[kv_.stage()], kv_.phase());
+    }
+  }
+
+  /// What the end of a tile releases.
+  __device__ std::uint64_t* last_empty(int stage) {
+    return Traits::kApart ? &shared_.v_empty[stage] : &shared_.k_empty[stage];
   }
 
   /// One arrival a warp.
@@ -123,7 +146,8 @@ class Consumer {
   const AttentionArgs& args_;
   Shared<Traits>& shared_;
   const OperandWords<Traits> words_;
-  const int warp_, warpgroup_;
+  const int warpgroup_;
+  const Turns<Traits::kShape.takes_turns> turns_;
   CountedRingState<Traits::kQStages> q_;
   KvRing kv_;
 };

@@ -19,8 +19,10 @@ __device__ inline void set_up(Shared<Traits>& shared) {
       ptx::mbarrier_init(&shared.q_empty[i], kConsumerWarps);
     }
     for (int i = 0; i < Traits::kStages; ++i) {
-      ptx::mbarrier_init(&shared.kv_full[i], Traits::kTileWriters);
-      ptx::mbarrier_init(&shared.kv_empty[i], kConsumerWarps);
+      ptx::mbarrier_init(&shared.k_full[i], Traits::kKWriters);
+      ptx::mbarrier_init(&shared.v_full[i], Traits::kVWriters);
+      ptx::mbarrier_init(&shared.k_empty[i], kConsumerWarps);
+      ptx::mbarrier_init(&shared.v_empty[i], kConsumerWarps);
     }
     ptx::fence_barrier_init();
   }

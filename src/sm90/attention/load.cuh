@@ -138,30 +138,47 @@ class Producer {
     for (int n = tiles.last - 1; n >= tiles.first; --n) {
       const TileNote note = source.note(n * kBlockN, unit);
       const int stage = kv_.stage();
-      ptx::mbarrier_wait(&shared_.kv_empty[stage], kv_.empty_phase());
+      ptx::mbarrier_wait(&shared_.k_empty[stage], kv_.empty_phase());
       if constexpr (Traits::Scores::kGeneral) {
         if (args_.k_per_key) source.copy_k(shared_.k_descale[stage], n * kBlockN, lane_);
+      }
+      if constexpr (Traits::kApart) {
+        load_k(item.batch, head, n * kBlockN, note);
+        ptx::mbarrier_wait(&shared_.v_empty[stage], kv_.empty_phase());
       }
       if constexpr (Traits::Scores::kFoldsV) {
         source.copy_v(shared_.v_descale[stage], n * kBlockN, lane_);
       }
-      if (lane_ == 0) {
-        shared_.tile[stage] = note;
-        load_tile(item.batch, head, n * kBlockN, stage);
-      } else if (Traits::kTileWriters > 1) {
-        ptx::mbarrier_arrive(&shared_.kv_full[stage]);
-      }
+      if constexpr (!Traits::kApart) load_k(item.batch, head, n * kBlockN, note);
+      load_v(item.batch, head, n * kBlockN);
       kv_.advance();
     }
   }
 
-  __device__ void load_tile(int batch, int head, int key, int stage) {
-    std::uint64_t* full = &shared_.kv_full[stage];
-    ptx::mbarrier_arrive_expect_tx(full, Shared<Traits>::kKvBytes);
-    for (int piece = 0; piece < Traits::kPieces; ++piece) {
-      ptx::tma_load_4d(shared_.k[stage][piece], &args_.k, full, piece * 128, key, head, batch);
+  __device__ void load_k(int batch, int head, int key, const TileNote& note) {
+    const int stage = kv_.stage();
+    std::uint64_t* full = &shared_.k_full[stage];
+    if (lane_ == 0) {
+      shared_.tile[stage] = note;
+      ptx::mbarrier_arrive_expect_tx(
+          full, Shared<Traits>::kKBytes + (Traits::kApart ? 0 : Shared<Traits>::kVBytes));
+      for (int piece = 0; piece < Traits::kPieces; ++piece) {
+        ptx::tma_load_4d(shared_.k[stage][piece], &args_.k, full, piece * 128, key, head, batch);
+      }
+    } else if (Traits::kKWriters > 1) {
+      ptx::mbarrier_arrive(full);
     }
-    ptx::tma_load_4d(shared_.v[stage], &args_.v, full, key, 0, head, batch);
+  }
+
+  __device__ void load_v(int batch, int head, int key) {
+    const int stage = kv_.stage();
+    std::uint64_t* full = Traits::kApart ? &shared_.v_full[stage] : &shared_.k_full[stage];
+    if (lane_ == 0) {
+      if (Traits::kApart) ptx::mbarrier_arrive_expect_tx(full, Shared<Traits>::kVBytes);
+      ptx::tma_load_4d(shared_.v[stage], &args_.v, full, key, 0, head, batch);
+    } else if (Traits::kApart && Traits::kVWriters > 1) {
+      ptx::mbarrier_arrive(full);
+    }
   }
 
   /// Tells the consumers that there is no more.

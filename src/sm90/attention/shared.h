@@ -55,11 +55,12 @@ struct alignas(1024) Shared {
   RowNote rows[Traits::kQStages][Traits::kConsumers][kWarpgroupRows];
 
   std::uint64_t q_full[Traits::kQStages], q_empty[Traits::kQStages];
-  std::uint64_t kv_full[Traits::kStages], kv_empty[Traits::kStages];
+  std::uint64_t k_full[Traits::kStages], k_empty[Traits::kStages];
+  std::uint64_t v_full[Traits::kStages], v_empty[Traits::kStages];  // Traits::kApart
 
   static constexpr std::uint32_t kQBytes = sizeof(q) / Traits::kQStages;
-  static constexpr std::uint32_t kKvBytes =
-      sizeof(k) / Traits::kStages + std::uint32_t{Traits::kHeadDimV} * kBlockN;
+  static constexpr std::uint32_t kKBytes = sizeof(k) / Traits::kStages;
+  static constexpr std::uint32_t kVBytes = std::uint32_t{Traits::kHeadDimV} * kBlockN;
 };
 
 inline constexpr int kNoItem = -1;

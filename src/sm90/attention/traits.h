@@ -47,8 +47,13 @@ struct Traits {
   static constexpr int kPieces = (kD + 127) / 128;
   static constexpr int kQStages = 2;
   static constexpr int kDescales = Scores::kGeneral ? kBlockN : 1;  // of K, and of V, a key tile
-  // Lanes of the producer that write notes of a key tile, each of which arrives at kv_full.
-  static constexpr int kTileWriters = Scores::kGeneral ? 32 : 1;
+  // Warpgroups out of step need K and V of different tiles: then K and V fall free and are awaited
+  // apart, else together at K's barriers.
+  static constexpr bool kApart = kShape.takes_turns;
+  static_assert(!kShape.takes_turns || kConsumers == 2);
+  // Lanes of the producer that write notes or descales, each of which arrives at the barrier.
+  static constexpr int kKWriters = Scores::kGeneral ? 32 : 1;
+  static constexpr int kVWriters = Scores::kFoldsV ? 32 : 1;
 };
 
 }  // namespace octavo::sm90
