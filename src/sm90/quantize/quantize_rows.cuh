@@ -171,7 +171,11 @@ __device__ void transform_rows(const QuantizeArgs& args, const RowBlock& rows,
                                const Unit<kBytes> (&units)[RowPlace<kD>::kUnits],
                                Rows<kD>& values) {
   const OperandArgs& operand = Operand::operand(args);
-  unpack<kBytes>(units, operand.dtype, ThreadSigns<kD>{signs.of(at)}, values.units());
+  if constexpr (Embedding::kTurns && kBytes == 4 && kD == 256) {
+    unpack<kBytes>(units, operand.dtype, ThreadSignBits<kD>(args, at), values.units());
+  } else {
+    unpack<kBytes>(units, operand.dtype, ThreadSigns<kD>{signs.of(at)}, values.units());
+  }
 #pragma unroll
   for (int i = 0; i < Rows<kD>::kCount; ++i) {
     embedding.template turn<kD, kBytes>(operand, rows, at, at.row(i), signs, values.x[i]);

@@ -4,6 +4,9 @@
 // registers.
 #pragma once
 
+#include <climits>
+
+#include "sm90/ptx/opaque.cuh"
 #include "sm90/quantize/load.cuh"
 
 namespace octavo::sm90 {
@@ -62,6 +65,26 @@ struct ThreadSigns {
 
   __device__ std::uint32_t operator()(int i, int j) const {
     return first[Signs<kD>::at(RowPlace<kD>::channel_step(i)) + j];
+  }
+};
+
+/// As ThreadSigns, from the bits themselves. FP32 rows of 256 channels leave no registers for sign
+/// words on their way from shared memory; this needs one for eight channels, and a shift for each.
+template <int kD>
+struct ThreadSignBits {
+  const SignBits& signs;
+  int first;           // channel
+  std::uint32_t sign;  // 0 where nothing is rotated
+
+  __device__ ThreadSignBits(const QuantizeArgs& args, const RowPlace<kD>& at)
+      : signs(args.signs),
+        first(at.first_channel()),
+        sign(ptx::opaque(args.rotate ? INT_MIN : 0)) {}
+
+  __device__ std::uint32_t operator()(int i, int j) const {
+    const int channel = first + RowPlace<kD>::channel_step(i);
+    const auto bits = static_cast<std::uint32_t>(signs.word[channel / 64] >> channel % 64);
+    return bits << (31 - j) & sign;
   }
 };
 
