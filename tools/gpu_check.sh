@@ -45,9 +45,12 @@ run_attention() {
   nvidia-smi --query-gpu=clocks.sm,power.draw --format=csv,noheader -lms 200 >"$out/attention_clocks.csv" 2>/dev/null &
   local sampler=$!
   stage bench_attention 120 "$octavo" bench gpu --reps 20 --json "$out/attention.json"
+  # The default recipe end to end, against the same peer.
+  stage bench_default 60 "$octavo" bench gpu --reps 20 --json "$out/attention_default.json" \
+    "b4 s4096 h32 d64" "b2 s8192 h32 d64" "b1 s16384 h32 d64" "b4 s4096 h16" "b2 s8192 h16" "b1 s16384 h16"
   stage bench_sdpa 120 python3 bench/sdpa_torch.py "$out/sdpa.json" --reps 20
   kill $sampler 2>/dev/null
-  cat "$out/bench_attention.log" "$out/bench_sdpa.log"
+  cat "$out/bench_attention.log" "$out/bench_default.log" "$out/bench_sdpa.log"
 }
 
 # While it runs, the SM clock is sampled: rates mean little without it.

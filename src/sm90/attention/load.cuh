@@ -11,6 +11,27 @@
 
 namespace octavo::sm90 {
 
+/// Descales of the keys of a tile, four a lane, on their way to shared memory.
+class KeyDescales {
+ public:
+  /// One descale a key; 0 past the last valid one, whatever stands there.
+  __device__ void load(const float* from, std::int64_t stride, int keys, int key, int lane) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int at = key + 32 * i + lane;
+      value_[i] = at < keys ? from[at * stride] : 0.0f;
+    }
+  }
+  __device__ void store(float* to, int lane) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) to[32 * i + lane] = value_[i];
+  }
+
+ private:
+  static constexpr int kCount = kBlockN / 32;
+  float value_[kCount] = {};
+};
+
 /// Descales of the K and V of one head.
 template <typename Traits>
 class TileSource {
@@ -33,22 +54,14 @@ class TileSource {
     return note;
   }
 
-  /// One descale a key; 0 past the last valid one, whatever stands there.
-  __device__ void copy_k(float* to, int key, int lane) const {
-    copy(k_, args_.k_descale.stride_block, to, key, lane);
+  __device__ void load_k(KeyDescales& descales, int key, int lane) const {
+    descales.load(k_, args_.k_descale.stride_block, keys_, key, lane);
   }
-  __device__ void copy_v(float* to, int key, int lane) const {
-    copy(v_, args_.v_descale.stride_block, to, key, lane);
+  __device__ void load_v(KeyDescales& descales, int key, int lane) const {
+    descales.load(v_, args_.v_descale.stride_block, keys_, key, lane);
   }
 
  private:
-  __device__ void copy(const float* from, std::int64_t stride, float* to, int key, int lane) const {
-#pragma unroll 1
-    for (int i = lane; i < kBlockN; i += 32) {
-      to[i] = key + i < keys_ ? from[(key + i) * stride] : 0.0f;
-    }
-  }
-
   const AttentionArgs& args_;
   const float *k_, *v_;
   const int keys_;
@@ -137,18 +150,21 @@ class Producer {
     float unit = 0;
     for (int n = tiles.last - 1; n >= tiles.first; --n) {
       const TileNote note = source.note(n * kBlockN, unit);
+      KeyDescales k, v;
+      if constexpr (Traits::Scores::kGeneral) {
+        if (args_.k_per_key) source.load_k(k, n * kBlockN, lane_);
+      }
+      if constexpr (Traits::Scores::kFoldsV) source.load_v(v, n * kBlockN, lane_);
       const int stage = kv_.stage();
       ptx::mbarrier_wait(&shared_.k_empty[stage], kv_.empty_phase());
       if constexpr (Traits::Scores::kGeneral) {
-        if (args_.k_per_key) source.copy_k(shared_.k_descale[stage], n * kBlockN, lane_);
+        if (args_.k_per_key) k.store(shared_.k_descale[stage], lane_);
       }
       if constexpr (Traits::kApart) {
         load_k(item.batch, head, n * kBlockN, note);
         ptx::mbarrier_wait(&shared_.v_empty[stage], kv_.empty_phase());
       }
-      if constexpr (Traits::Scores::kFoldsV) {
-        source.copy_v(shared_.v_descale[stage], n * kBlockN, lane_);
-      }
+      if constexpr (Traits::Scores::kFoldsV) v.store(shared_.v_descale[stage], lane_);
       if constexpr (!Traits::kApart) load_k(item.batch, head, n * kBlockN, note);
       load_v(item.batch, head, n * kBlockN);
       kv_.advance();
