@@ -8,6 +8,7 @@
 import argparse
 import json
 import statistics
+import time
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -16,7 +17,10 @@ TOKENS, HIDDEN = 16384, 2048
 
 
 def median_us(call, reps):
-    """Runs are queued before the first is waited for, so that the GPU never waits for the CPU."""
+    """After a pause, in which the board cools down, runs are queued before the first is waited for, so that the
+    GPU never waits for the CPU: as in cli/gpu_timing.h."""
+    torch.cuda.synchronize()
+    time.sleep(0.25)
     for _ in range(3):
         call()
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(reps + 1)]

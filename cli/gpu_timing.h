@@ -5,8 +5,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -43,10 +45,14 @@ inline Event record(cudaStream_t stream) {
   return owner;
 }
 
-/// Median time of `launch` in microseconds, by events on `stream`, after three runs to warm up. All
-/// runs are queued before the first is waited for, so that the GPU never waits for the CPU.
+/// Median time of `launch` in microseconds, by events on `stream`, after a pause, in which the
+/// board cools down from what ran before, and three runs to warm up. All runs are queued before the
+/// first is waited for, so that the GPU never waits for the CPU.
 template <typename Launch>
 double median_us(cudaStream_t stream, int reps, Launch launch) {
+  constexpr auto kPause = std::chrono::milliseconds(250);
+  check(cudaStreamSynchronize(stream), "timing");
+  std::this_thread::sleep_for(kPause);
   for (int i = 0; i < 3; ++i) launch();
   std::vector<Event> marks;
   marks.push_back(record(stream));
