@@ -68,21 +68,22 @@ void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStrea
 DeviceOperand device_operand(const TensorView& x, Granularity granularity, bool is_query);
 
 /// Bytes of device memory that attention_on_device needs for this call: operands in 16 or 32 bits
-/// are quantised into it, V in FP8 is brought into the kernels' layout. Throws
+/// are quantised into it, V in FP8 is brought into the kernels' layout, and with num_splits > 1
+/// parts of O and LSE wait there to be merged: num_splits b sq hq (dv + 1) floats. Throws
 /// Error{invalid_argument}.
 std::size_t attention_workspace_bytes(const AttentionParams& params);
 
 /// attention_forward() on the GPU: all tensors of `params` are in device memory, so is `workspace`
-/// (256-byte aligned, attention_workspace_bytes large). Quantises what is not FP8, then attends; no
-/// host synchronisation, no allocation. K and V in FP8 may be a cache: strides and bases of q and k
-/// in multiples of 16 bytes. params.key_lengths: at most 128 entries, copied into the launch;
-/// beyond that use device_key_lengths (int32 [b] in device memory), which a graph may change
-/// between replays. Throws Error{invalid_argument}, Error{unsupported}.
+/// (256-byte aligned, attention_workspace_bytes large). Quantises what is not FP8, attends, and
+/// merges split keys; no host synchronisation, no allocation. K and V in FP8 may be a cache:
+/// strides and bases of q and k in multiples of 16 bytes. params.key_lengths: at most 128 entries,
+/// copied into the launch; beyond that use device_key_lengths (int32 [b] in device memory), which a
+/// graph may change between replays. Throws Error{invalid_argument}, Error{unsupported}.
 void attention_on_device(const AttentionParams& params, void* workspace, std::size_t bytes,
                          CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
 
 /// The same for operands that quantize_on_device made: params.q, k and v and their descales are
-/// left out, one launch. Needs no workspace.
+/// left out, one launch. params.num_splits must be 1: parts need a workspace.
 void attention_on_device(const AttentionParams& params, const DeviceQkv& operands,
                          CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
 
@@ -91,6 +92,7 @@ void attention_on_device(const AttentionParams& params, const DeviceQkv& operand
 void attention_on_device(const AttentionParams& params, const DeviceQkv& operands, void* workspace,
                          std::size_t bytes, CudaStream stream,
                          const std::int32_t* device_key_lengths = nullptr);
+/// What that takes; 0 where num_splits is 1.
 std::size_t attention_workspace_bytes(const AttentionParams& params, const DeviceQkv& operands);
 
 /// The forward kernel that a call would run on: head dims, variant, threads, query rows a block,

@@ -23,15 +23,16 @@ constexpr int padded_head_dim(std::int64_t d) {
 }
 
 /// How a forward kernel is cut: consumer warpgroups of 64 query rows, stages of K and V in shared
-/// memory, registers a thread of consumers and producer, and two ways that measured better or
-/// worse.
+/// memory, registers a thread of consumers and producer; whether exponentials are spread among
+/// other arithmetic; whether warpgroups take turns at the tensor cores.
 struct KernelShape {
   int consumers;
   int stages;
   int consumer_registers;
   int producer_registers;
-  bool spreads_exponentials;  // softmax.cuh, exponentiate: d 256 + 1 %, d 128 - 4 %, d 64 - 1 %
-  bool takes_turns;           // tile/turns.cuh: d 256 + 6 %; two warpgroups, bound by products
+  bool spreads_exponentials;  // softmax.cuh, exponentiate: d 256 + 1 %, d 128 - 4 %, d 64 - 1 %;
+                              // d 96 not measured since
+  bool takes_turns;           // tile/turns.cuh: d 256 + 6 %, d 192 like it, not measured
 };
 
 /// Softmax, not the matrix products, is what FP8 attention waits for up to d 128; it overlaps with

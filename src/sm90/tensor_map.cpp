@@ -50,9 +50,11 @@ CUtensorMap make_tensor_map(const CodesView& x, int box_columns, int box_rows) {
   const cuuint32_t box[] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows),
                             1, 1};
   const cuuint32_t steps[] = {1, 1, 1, 1};
+  // A tensor of no elements may have no address; nothing is read of it.
+  void* data = x.data != nullptr ? const_cast<void*>(x.data) : reinterpret_cast<void*>(256);
   const CUresult result =
-      encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, const_cast<void*>(x.data), shape, strides,
-                box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, data, shape, strides, box, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw Error(ErrorCode::cuda,

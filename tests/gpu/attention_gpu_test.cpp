@@ -60,6 +60,7 @@ TEST(AttentionGpu, SmokeOfEveryKernel) {
       expect_agrees(parse(std::string("sq70 sk200 hq2 hkv1 ") + dims + " " + kind));
     }
   }
+  expect_agrees(parse("sq70 sk200 splits=2"));
 }
 
 TEST(AttentionGpu, Lengths) {
@@ -434,6 +435,73 @@ TEST(AttentionGpu, SplitKeys) {
                 "b3 sq70 sk600 lens=600,130,0 splits=5", "s500 window=100,50 splits=4 d256",
                 "s300 softcap=20 splits=2 out=f16", "sq3 sk50 splits=7 out=f32",
                 "s400 hq4 hkv2 d192 dv128 splits=2 layout=bhsd", "s300 h2 splits=2 in=f8"});
+}
+
+/// Both operands, changed before the run, on both engines.
+void expect_agree_after(const Problem& p, const std::function<void(workload::Inputs&)>& change) {
+  workload::Inputs inputs = workload::generate(p);
+  change(inputs);
+  const std::vector<std::uint8_t> want = emulated(p, inputs);
+  const workload::RunResult got = workload::run_problem(p, inputs, {"sm90", 0, {}});
+  const auto* data = static_cast<const std::uint8_t*>(got.out.data);
+  EXPECT_LT(relative_l2({data, data + want.size()}, want), kSame);
+}
+
+std::uint16_t& bf16_at(const TensorView& x, std::int64_t s, std::int64_t c) {
+  return static_cast<std::uint16_t*>(x.data)[s * x.stride[1] + c];
+}
+
+/// O is kept in units of V's descale. Falls of less than 2^80 each that come to more in sum: tiles
+/// are visited from the last, N(0, 1), over one 2^-31 times as large to zeros.
+TEST(AttentionGpu, UnitsOfVThatFallInSteps) {
+  for (const char* line : {"sq64 sk384 recipe=block", "sq64 sk384 d256 recipe=block"}) {
+    expect_agree_after(parse(line), [](workload::Inputs& inputs) {
+      for (std::int64_t s = 0; s < 256; ++s) {
+        for (std::int64_t c = 0; c < inputs.v.shape[3]; ++c) {
+          std::uint16_t& x = bf16_at(inputs.v, s, c);
+          x = s < 128 ? 0 : float_to_bf16(bf16_to_float(x) * 0x1p-31f);
+        }
+      }
+    });
+  }
+}
+
+/// The same of a row's units where descales of V are folded into P: scores of the tiles lie 0, 60
+/// and 112 octaves below the maximum.
+TEST(AttentionGpu, UnitsOfWeightsThatFallInSteps) {
+  constexpr float kLevels[] = {-77.6f, -41.6f, 0.0f};  // 112 ln 2, 60 ln 2
+  expect_agree_after(parse("sq64 sk384 recipe=strict_causal"), [&](workload::Inputs& inputs) {
+    for (std::int64_t c = 0; c < inputs.q.shape[3]; ++c) {
+      for (std::int64_t s = 0; s < 64; ++s) {
+        bf16_at(inputs.q, s, c) = float_to_bf16(c == 0 ? 11.3125f : 0.0f);  // about sqrt(128)
+      }
+      for (std::int64_t s = 0; s < 384; ++s) {
+        bf16_at(inputs.k, s, c) = float_to_bf16(c == 0 ? kLevels[s / 128] : 0.0f);
+      }
+    }
+  });
+}
+
+/// No batch entries, queries or heads: nothing to do. No keys: O = 0, LSE = -inf.
+TEST(AttentionGpu, EmptyTensorsEnd) {
+  Call call(parse("b2 sq70 sk130 h2 recipe=block"));
+  for (const int splits : {1, 3}) {
+    for (const std::size_t axis : {0u, 1u, 2u, 4u}) {
+      AttentionParams params = call.params;
+      params.num_splits = splits;
+      if (axis == 4) {
+        params.k.shape[1] = params.v.shape[1] = 0;
+      } else {
+        params.q.shape[axis] = params.out.shape[axis] = 0;
+        if (axis == 0) params.k.shape[0] = params.v.shape[0] = 0;
+      }
+      const std::size_t bytes = attention_workspace_bytes(params);
+      const DeviceBytes workspace(bytes);
+      call.out->poison();
+      attention_on_device(params, workspace.get(), bytes, nullptr);
+      for (const std::uint8_t byte : call.result()) ASSERT_EQ(byte, axis == 4 ? 0 : 0xff);
+    }
+  }
 }
 
 /// Operands quantised before, cut in two: the emulation's merge of two, and no run without room.

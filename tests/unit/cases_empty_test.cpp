@@ -169,7 +169,7 @@ TEST(CasesEmpty, CallsWithoutAnyKeyEnd) {
 TEST(CasesEmpty, CallsWithoutAnyQueryOrBatchEntryEnd) {
   Inputs x = normal_inputs({.b = 2, .sq = 130, .sk = 128}, 48);
   for (const char* engine : {"emulate", "reference"}) {
-    for (const int axis : {0, 1}) {
+    for (const int axis : {0, 1, 2}) {
       AttentionParams params = x.params();
       params.q.shape[static_cast<std::size_t>(axis)] = 0;
       if (axis == 0) params.k.shape[0] = params.v.shape[0] = 0;

@@ -44,8 +44,7 @@ TEST(Sm90Refusal, SoftmaxAccumulatorAndPromotion) {
   expect_declined(params, "accumulator is fp32; must be hopper, which is what the tensor cores do");
   params = call();
   params.promote_every = 2;
-  expect_declined(params,
-                  "promote_every is 2; must be 1, which is what the Hopper kernels do");
+  expect_declined(params, "promote_every is 2; must be 1, which is what the Hopper kernels do");
 }
 
 TEST(Sm90Refusal, OperandsOfTwoKinds) {

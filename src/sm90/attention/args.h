@@ -9,7 +9,7 @@
 #include "core/mask.h"
 #include "core/quant_block.h"
 #include "octavo/tensor.h"
-#include "sm90/quantize/divisor.h"
+#include "sm90/divisor.h"
 #include "sm90/tile/scheduler.h"
 
 namespace octavo::sm90 {
@@ -73,10 +73,10 @@ struct AttentionArgs {
   int left = -1, right = -1;  // octavo/attention.h, MaskSpec; at most 2^30
 
   float sm_scale = 0;
-  float sm_scale_log2 = 0;                    // sm_scale log2 e
-  float softcap_scale = 0;                    // sm_scale / softcap; 0: no softcap
-  float softcap_log2 = 0;                     // softcap log2 e
-  bool k_per_key = false, v_per_key = false;  // descales of K, V: one a key
+  float sm_scale_log2 = 0;  // sm_scale log2 e
+  float softcap_scale = 0;  // sm_scale / softcap; 0: no softcap
+  float softcap_log2 = 0;   // softcap log2 e
+  bool k_per_key = false;   // descales of K: one a key
 
   int once = 1;  // pv.cuh, promote_in_place
 

@@ -3,6 +3,8 @@
 #include "sm90/attention/attention.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "core/softmax_constants.h"
 #include "core/tile_table.h"
@@ -22,6 +24,7 @@ namespace octavo::sm90 {
 namespace {
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 30;
+constexpr std::int64_t kMostItems = std::int64_t{1} << 30;
 
 bool per_key(const DescaleMap& descale) { return descale.granularity == Granularity::token; }
 
@@ -127,6 +130,11 @@ Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& ker
   schedule.heads = static_cast<int>(n.hq);
   schedule.batches = static_cast<int>(n.b);
   if (items == 0) return schedule;
+  if (items > kMostItems) {
+    throw Error(ErrorCode::unsupported, "attention_on_device: b * hq * num_splits * (tiles of " +
+                                            std::to_string(kernel.block_m) + " rows) is " +
+                                            std::to_string(items) + "; must be at most 2^30");
+  }
   const std::int64_t head_bytes = n.sk * (n.d + n.dv) / n.group();
   const auto blocks = std::min<std::int64_t>(items, multiprocessors());
   schedule.section = static_cast<int>(
@@ -169,7 +177,7 @@ void set_scores(AttentionArgs& args, const AttentionProblem& problem) {
 }
 
 AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
-                        const AttentionKernel& kernel, const std::int32_t* device_lengths) {
+                        const Schedule& schedule, const std::int32_t* device_lengths) {
   const Dims& n = problem.dims;
   AttentionArgs args;
   args.q = make_tensor_map(x.q, 128, kWarpgroupRows);
@@ -179,7 +187,6 @@ AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
   args.k_descale = Descales(x.k_descale);
   args.v_descale = Descales(x.v_descale);
   args.k_per_key = per_key(x.k_descale);
-  args.v_per_key = per_key(x.v_descale);
   args.score_shift = x.score_shift;
   args.lse = row_values(problem.lse);
   args.out = problem.out.data;
@@ -188,7 +195,7 @@ AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
   args.out_stride_s = problem.out.stride[1];
   args.out_stride_h = problem.out.stride[2];
   args.wide_stores = rows_are_wide(problem.out);
-  args.schedule = schedule_of(problem, kernel);
+  args.schedule = schedule;
   args.sq = static_cast<int>(n.sq);
   args.sk = static_cast<int>(n.sk);
   args.dv = static_cast<int>(n.dv);
@@ -249,9 +256,10 @@ MergeArgs divert_to_parts(AttentionArgs& args, const AttentionProblem& problem, 
 void launch(const AttentionProblem& problem, const Operands& x, std::byte* part_space,
             CudaStream stream, const std::int32_t* device_lengths) {
   const AttentionKernel kernel = kernel_for(kernel_dims(problem.dims), needs_of(problem, x));
-  AttentionArgs args = make_args(problem, x, kernel, device_lengths);
-  const int items = args.schedule.items();
-  if (items == 0) return;
+  const Schedule schedule = schedule_of(problem, kernel);
+  const int items = schedule.items();
+  if (items == 0) return;  // before tensor maps of nothing are made
+  AttentionArgs args = make_args(problem, x, schedule, device_lengths);
   MergeArgs merge;
   if (problem.num_splits > 1) merge = divert_to_parts(args, problem, part_space);
   check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -17,7 +17,7 @@ class Consumer {
       : args_(args),
         shared_(shared),
         words_(shared),
-        warpgroup_(uniform(static_cast<int>(threadIdx.x) / kWarpgroupThreads)),
+        warpgroup_(ptx::uniform(static_cast<int>(threadIdx.x) / kWarpgroupThreads)),
         turns_(warpgroup_) {}
 
   __device__ void run() {
@@ -36,21 +36,21 @@ class Consumer {
   /// All key tiles of one work item, of which other warpgroups may see some that this one does not.
   __device__ void attend() {
     const WalkNote& walk = shared_.walk[q_.stage()][warpgroup_];
-    const int first = uniform(item().first);  // of the block's tiles
+    const int first = ptx::uniform(item().first);  // of the block's tiles
     Output<Traits> out;
     SoftmaxState state;
-    int n = uniform(item().last);
+    int n = ptx::uniform(item().last);
     if (n > first) wait_for_k(kv_);
     turns_.take();
-    for (const int end = uniform(walk.end[0]); n > end; --n) next_tile(n > first + 1);
+    for (const int end = ptx::uniform(walk.end[0]); n > end; --n) skip_tile(n > first + 1);
 #pragma unroll 1
     for (int part = 0; part < 3; ++part) {
-      const int end = uniform(walk.end[part + 1]);
-      // Kernels that are short of registers read it again.
+      const int end = ptx::uniform(walk.end[part + 1]);
+      // General kernels, short of registers at d 256, read it again.
       const auto more = [&] { return n > (Traits::Scores::kGeneral ? walk.end[part + 1] : end); };
       for (; more(); --n) step(out, state, n - 1, first, part != 1);
     }
-    for (; n > first; --n) next_tile(n > first + 1);
+    for (; n > first; --n) skip_tile(n > first + 1);
     turns_.pass();
     epilogue(out, state, item(), first_row(), rows(), args_);
     release(&shared_.q_empty[q_.stage()]);
@@ -83,7 +83,7 @@ class Consumer {
     if constexpr (Traits::Scores::kFoldsV) {
       fold(s, promotion, out, shared_.v_descale[stage]);
     } else {
-      out.unit[0] = out.unit[1] = note.unit;
+      out.unit[0].now = out.unit[1].now = note.unit;
       set_unit(promotion, 0, {note.keep, note.add});
       set_unit(promotion, 1, {note.keep, note.add});
     }
@@ -97,17 +97,18 @@ class Consumer {
     pv(out, p, words_.v(stage), promotion, args_.once, [&] {
       if (n > first) wait_for_k(next);
     });
-    release(last_empty(stage));
+    release(v_empty_of(stage));
     kv_ = next;
   }
 
-  /// Leaves a tile that no row here sees, once it is there: barriers count every warp once a round.
-  __device__ void next_tile(bool more) {
+  /// Leaves a tile that no row here sees, once it is there: its barriers count every warp, so that
+  /// skipped tiles are released too.
+  __device__ void skip_tile(bool more) {
     turns_.pass();
     turns_.take();
     if constexpr (Traits::kApart) release(&shared_.k_empty[kv_.stage()]);
     wait_for_v();
-    release(last_empty(kv_.stage()));
+    release(v_empty_of(kv_.stage()));
     kv_.advance();
     if (more) wait_for_k(kv_);
   }
@@ -132,8 +133,8 @@ class Consumer {
     }
   }
 
-  /// What the end of a tile releases.
-  __device__ std::uint64_t* last_empty(int stage) {
+  /// Released at the end of a tile: V's barrier, or the one of both.
+  __device__ std::uint64_t* v_empty_of(int stage) {
     return Traits::kApart ? &shared_.v_empty[stage] : &shared_.k_empty[stage];
   }
 

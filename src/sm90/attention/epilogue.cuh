@@ -122,7 +122,7 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
                                   const ItemNote& item, int m, const RowNote* rows,
                                   const AttentionArgs& args) {
   const float l = out.l[kHalf];
-  const float factor = output_factor<kHalf>(out.o, l, out.unit[kHalf]);
+  const float factor = output_factor<kHalf>(out.o, l, out.unit[kHalf].now);
   const int row = m + own_row() + 8 * kHalf;
   OutputRow to;
   if (row < args.sq) {

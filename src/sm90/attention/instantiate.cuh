@@ -13,7 +13,7 @@ AttentionKernel kernel_of(const char* name) {
   static_assert(sizeof(Shared<Traits>) <= kSharedMemoryLimit,
                 "tile_table.h: fewer stages, or they do not fit shared memory");
   return {reinterpret_cast<const void*>(&attention_kernel<Traits>), name, Traits::kThreads,
-          Traits::kBlockM, sizeof(Shared<Traits>)};
+          Traits::kBlockRows, sizeof(Shared<Traits>)};
 }
 
 template <int kD, int kDv>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward kernel: one producer warp and two to four consumer warpgroups a thread block, one
+// The forward kernel: one producer warp and two or three consumer warpgroups a thread block, one
 // block a multiprocessor, work items in turn.
 #pragma once
 

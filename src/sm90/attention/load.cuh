@@ -42,15 +42,18 @@ class TileSource {
         v_(args.v_descale.line(batch, head)),
         keys_(keys) {}
 
-  /// Of the tile that begins at `key`; `unit` is that of O, 0 before the first tile.
-  __device__ TileNote note(int key, float& unit) const {
+  /// Of the tile that begins at `key`; `unit` is that of O.
+  __device__ TileNote note(int key, OutputUnit& unit) const {
     TileNote note{1.0f, 1.0f, 1.0f, 1.0f};
     if (!args_.k_per_key) note.k_descale = args_.k_descale.at(k_, key);
     if constexpr (Traits::Scores::kFoldsV) return note;  // rows have units of their own
-    const UnitChange change = change_unit(unit, args_.v_descale.at(v_, key));
+    // Approximate divisions want it normal, and its reciprocal too.
+    const float descale = args_.v_descale.at(v_, key);
+    const UnitChange change =
+        change_unit(unit, descale < 0x1p-126f ? 0.0f : fminf(descale, 0x1p126f));
     note.keep = change.keep;
     note.add = change.add;
-    note.unit = unit;
+    note.unit = unit.now;
     return note;
   }
 
@@ -86,9 +89,10 @@ class Producer {
  private:
   __device__ void load_item(int index) {
     const WorkItem item = args_.schedule.at(index);
-    const int keys = args_.keys(item.batch), m = item.m_block * Traits::kBlockM;
+    const int keys = args_.keys(item.batch), m = item.m_block * Traits::kBlockRows;
     const KernelMask mask = mask_of(args_, keys);
-    const TileRange tiles = tiles_of(mask, m, Traits::kBlockM, split_of(args_, keys, item.split));
+    const TileRange tiles =
+        tiles_of(mask, m, Traits::kBlockRows, split_of(args_, keys, item.split));
     ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
     leave_notes(item, mask, m, tiles);
     load_q(item, m);
@@ -111,9 +115,9 @@ class Producer {
     const float* descales = args_.q_descale.line(item.batch, item.head);
     const float* shifts = args_.score_shift.at(item.batch, item.head, 0);
     // All loads before the first store: their latencies then pass together.
-    RowNote notes[Traits::kBlockM / 32] = {};
+    RowNote notes[Traits::kBlockRows / 32] = {};
 #pragma unroll
-    for (int i = 0; i < Traits::kBlockM / 32; ++i) {
+    for (int i = 0; i < Traits::kBlockRows / 32; ++i) {
       const int row = m + 32 * i + lane_;
       if (row >= args_.sq) continue;
       notes[i].q_descale = args_.q_descale.at(descales, row);
@@ -122,7 +126,7 @@ class Producer {
       }
     }
 #pragma unroll
-    for (int i = 0; i < Traits::kBlockM / 32; ++i) {
+    for (int i = 0; i < Traits::kBlockRows / 32; ++i) {
       shared_.rows[stage][i / 2][i % 2 * 32 + lane_] = notes[i];
     }
   }
@@ -147,7 +151,7 @@ class Producer {
   __device__ void load_keys(const WorkItem& item, int keys, const TileRange& tiles) {
     const int head = args_.group.quotient(item.head);
     const TileSource<Traits> source(args_, item.batch, head, keys);
-    float unit = 0;
+    OutputUnit unit;
     for (int n = tiles.last - 1; n >= tiles.first; --n) {
       const TileNote note = source.note(n * kBlockN, unit);
       KeyDescales k, v;
@@ -168,6 +172,7 @@ class Producer {
       if constexpr (!Traits::kApart) load_k(item.batch, head, n * kBlockN, note);
       load_v(item.batch, head, n * kBlockN);
       kv_.advance();
+      __syncwarp();  // lanes wait for one phase at a time
     }
   }
 

@@ -16,18 +16,23 @@
 
 namespace octavo::sm90 {
 
+/// The unit of O and the largest that it has had; 0: nothing yet.
+struct OutputUnit {
+  float now = 0, top = 0;
+};
+
 /// The output of a thread's two rows and their sums.
 template <typename Traits>
 struct Output {
   float o[Traits::kHeadDimV / 2] = {};  // in the accumulator's layout
   float l[2] = {};
-  float unit[2] = {};  // O's; 0: nothing yet
+  OutputUnit unit[2];
 };
 
 /// What a step multiplies: O by `keep`, the product by `add` (1 unless units are far apart).
 struct Promotion {
-  float alpha[2];
-  float keep[2];
+  float alpha[2];  // 2^(m_old - m_new), of the row sums
+  float keep[2];   // alpha and the change of unit, of O
   float add[2] = {1.0f, 1.0f};
   bool plain = true;  // add is 1
 };
@@ -38,12 +43,14 @@ struct UnitChange {
   float add = 1.0f;   // of the product
 };
 
-/// From `unit` to that of this tile, unless it is 2^80 times smaller (shared.h, TileNote).
-__device__ inline UnitChange change_unit(float& unit, float descale) {
+/// From the unit to that of this tile, unless it is 2^80 times smaller than any before (shared.h,
+/// TileNote): O, of up to 2^24 units when it was written, would overflow.
+__device__ inline UnitChange change_unit(OutputUnit& unit, float descale) {
   constexpr float kFar = 0x1p80f;
-  if (unit > descale * kFar) return {1.0f, __fdividef(descale, unit)};
-  const float keep = descale > 0 ? __fdividef(unit, descale) : 0.0f;
-  unit = descale;
+  if (unit.top > descale * kFar) return {1.0f, __fdividef(descale, unit.now)};
+  const float keep = descale > 0 ? __fdividef(unit.now, descale) : 0.0f;
+  unit.now = descale;
+  unit.top = fmaxf(unit.top, descale);
   return {keep, 1.0f};
 }
 

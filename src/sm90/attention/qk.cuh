@@ -6,7 +6,7 @@
 
 #include "core/tile_table.h"
 #include "sm90/attention/shared.h"
-#include "sm90/attention/visible.cuh"
+#include "sm90/ptx/opaque.cuh"
 #include "sm90/ptx/wgmma.cuh"
 #include "sm90/tile/fragment.h"
 
@@ -19,7 +19,7 @@ template <typename Traits>
 class OperandWords {
  public:
   __device__ explicit OperandWords(const Shared<Traits>& shared)
-      : base_(uniform(static_cast<int>(ptx::operand_word(&shared)))) {}
+      : base_(ptx::uniform(static_cast<int>(ptx::operand_word(&shared)))) {}
 
   __device__ std::uint32_t q(int stage, int warpgroup) const {
     return at(offsetof(Shared<Traits>, q), sizeof(Shared<Traits>::q[0]), stage) +

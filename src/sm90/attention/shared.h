@@ -2,6 +2,7 @@
 // Shared memory of one forward kernel.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/tile_table.h"
@@ -32,7 +33,7 @@ struct alignas(16) WalkNote {
 };
 
 /// What the producer says of a key tile. O is kept in units of descale_v: the tile's own, unless
-/// that is 2^80 times smaller than the one before, as of an all-zero tile, which would overflow O.
+/// that is 2^80 times smaller than one before, as of an all-zero tile, which would overflow O.
 struct alignas(16) TileNote {
   float k_descale;  // 1 where K has one a key
   float keep;       // unit of the tile before / unit of this one

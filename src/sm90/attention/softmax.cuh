@@ -86,7 +86,7 @@ __device__ inline void update_max(const float (&s)[kScores], const float (&facto
 /// p = 2^(S * factor + offset). A thread's 64 exponentials keep the special function unit busy for
 /// 512 clocks, in whose gaps the multiply-adds before and the casts behind them fit, if the
 /// compiler spreads them. It does not unless it must: so each group of scores depends on the one
-/// before the last, by an addition of 0 * p.
+/// before the last, by an addition of 0 * p, which is finite where no score is NaN.
 template <bool kSpread>
 __device__ inline void exponentiate(float (&s)[kScores], const float (&factor)[2],
                                     const SoftmaxState& state) {

@@ -36,7 +36,7 @@ struct Traits {
       Scores::kGeneral ? general_kernel_shape(kD) : kernel_shape(kD);
   static constexpr int kConsumers = kShape.consumers;  // warpgroups of 64 query rows
   static constexpr int kStages = kShape.stages;        // of K and V in shared memory
-  static constexpr int kBlockM = kConsumers * kWarpgroupRows;
+  static constexpr int kBlockRows = kConsumers * kWarpgroupRows;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroupThreads;  // and the producer's
 
   // Registers for two products of P V at a time.

@@ -16,10 +16,6 @@ struct TileRange {
   int first = 0, last = 0;
 };
 
-/// A value that all threads of a warp have, and of which the compiler then knows it: what follows
-/// from it lives in uniform registers.
-__device__ inline int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
-
 using KernelMask = BasicWindowMask<int>;
 
 /// The mask of a batch entry with `keys` valid keys.

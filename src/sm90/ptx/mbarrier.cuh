@@ -49,7 +49,8 @@ __device__ inline bool mbarrier_try_wait(std::uint64_t* barrier, std::uint32_t p
 }
 
 /// Waits for the end of the phase of this parity. With OCTAVO_BOUNDED_WAITS a wait of several
-/// seconds, which can only be a wrong phase, ends the kernel with an error.
+/// seconds, which can only be a wrong phase, ends the kernel with an error. Named barriers
+/// (tile/turns.cuh) are not bounded.
 __device__ inline void mbarrier_wait(std::uint64_t* barrier, std::uint32_t parity) {
 #ifdef OCTAVO_BOUNDED_WAITS
   for (int attempt = 0; attempt < (1 << 22); ++attempt) {

@@ -10,4 +10,8 @@ __device__ inline int opaque(int x) {
   return x;
 }
 
+/// A value that all threads of a warp have, and of which the compiler then knows it: what follows
+/// from it lives in uniform registers.
+__device__ inline int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+
 }  // namespace octavo::sm90::ptx

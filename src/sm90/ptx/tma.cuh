@@ -10,10 +10,6 @@
 
 namespace octavo::sm90::ptx {
 
-__device__ inline void prefetch_tensor_map(const CUtensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<std::uint64_t>(map)) : "memory");
-}
-
 /// Copies the box at (c0, c1, c2, c3) of a rank-4 tensor, innermost coordinate first; elements
 /// outside the tensor become 0. `barrier` counts the box's bytes.
 __device__ inline void tma_load_4d(void* dst, const CUtensorMap* map, std::uint64_t* barrier,

@@ -7,7 +7,7 @@
 #include "core/hadamard.h"
 #include "core/key_mean.h"
 #include "core/quant_block.h"
-#include "sm90/quantize/divisor.h"
+#include "sm90/divisor.h"
 
 namespace octavo::sm90 {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -11,9 +12,11 @@ namespace octavo::sm90 {
 class Divisor {
  public:
   Divisor() = default;
+  /// 0, the extent of an empty tensor, divides nothing: it counts as 1.
   explicit Divisor(int d)
-      : divisor_(d), shift_(31 + static_cast<int>(std::bit_width(static_cast<unsigned>(d) - 1))) {
-    const std::uint64_t power = std::uint64_t{1} << shift_, by = static_cast<unsigned>(d);
+      : divisor_(std::max(d, 1)),
+        shift_(31 + static_cast<int>(std::bit_width(static_cast<unsigned>(divisor_) - 1))) {
+    const std::uint64_t power = std::uint64_t{1} << shift_, by = static_cast<unsigned>(divisor_);
     multiplier_ = static_cast<std::uint32_t>((power + by - 1) / by);
   }
 
