@@ -230,11 +230,15 @@ class Call {
   std::size_t out_bytes = 0, bytes = 0;
 };
 
-/// The emulation's output for the same call, in the output type.
+/// An engine's output for the same call, in the output type.
+std::vector<std::uint8_t> output_of(const char* engine, const Problem& p,
+                                    const workload::Inputs& inputs) {
+  const workload::RunResult ran = workload::run_problem(p, inputs, {engine, 0, {}});
+  const auto* data = static_cast<const std::uint8_t*>(ran.out.data);
+  return {data, data + static_cast<std::size_t>(ran.out.numel()) * size_of(p.out)};
+}
 std::vector<std::uint8_t> emulated(const Problem& p, const workload::Inputs& inputs) {
-  workload::RunResult want = workload::run_problem(p, inputs, {"emulate", 0, {}});
-  const auto* data = static_cast<const std::uint8_t*>(want.out.data);
-  return {data, data + static_cast<std::size_t>(want.out.numel()) * size_of(p.out)};
+  return output_of("emulate", p, inputs);
 }
 
 double relative_l2(const std::vector<std::uint8_t>& got, const std::vector<std::uint8_t>& want) {
@@ -330,9 +334,7 @@ TEST(AttentionGpu, NanBytesBehindTheLastKeyAreNotSeen) {
                     static_cast<std::size_t>(x.shape[2] * x.shape[3]));
       }
     }
-    workload::RunResult got = workload::run_problem(p, inputs, {"sm90", 0, {}});
-    const auto* data = static_cast<const std::uint8_t*>(got.out.data);
-    EXPECT_LT(relative_l2({data, data + want.size()}, want), kSame) << line;
+    EXPECT_LT(relative_l2(output_of("sm90", p, inputs), want), kSame) << line;
   }
 }
 
@@ -437,14 +439,11 @@ TEST(AttentionGpu, SplitKeys) {
                 "s400 hq4 hkv2 d192 dv128 splits=2 layout=bhsd", "s300 h2 splits=2 in=f8"});
 }
 
-/// Both operands, changed before the run, on both engines.
+/// Both engines on inputs that `change` has been at.
 void expect_agree_after(const Problem& p, const std::function<void(workload::Inputs&)>& change) {
   workload::Inputs inputs = workload::generate(p);
   change(inputs);
-  const std::vector<std::uint8_t> want = emulated(p, inputs);
-  const workload::RunResult got = workload::run_problem(p, inputs, {"sm90", 0, {}});
-  const auto* data = static_cast<const std::uint8_t*>(got.out.data);
-  EXPECT_LT(relative_l2({data, data + want.size()}, want), kSame);
+  EXPECT_LT(relative_l2(output_of("sm90", p, inputs), emulated(p, inputs)), kSame);
 }
 
 std::uint16_t& bf16_at(const TensorView& x, std::int64_t s, std::int64_t c) {

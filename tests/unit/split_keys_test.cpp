@@ -133,6 +133,16 @@ constexpr Bounds kSplitBounds = {0.04, 0.065};
 constexpr double kLseTolerance = 0.04;
 constexpr std::array kSplits = {1, 2, 3, 7};  // of 5 key tiles: 7 leave empty ones
 
+void expect_agrees(const Result& got, const Result& want, const Bounds& bounds = kSplitBounds) {
+  EXPECT_TRUE(agrees(got.out, want.out, bounds));
+  EXPECT_TRUE(lse_agrees(got.lse, want.lse, kLseTolerance));
+}
+
+void expect_same_bits(const Result& got, const Result& want) {
+  EXPECT_TRUE(identical(got.out, want.out));
+  EXPECT_TRUE(identical(got.lse, want.lse));
+}
+
 /// 3 batch entries of 5, 0 and 3 key tiles.
 AttentionParams ragged(Inputs& x) {
   AttentionParams params = x.params();
@@ -155,9 +165,7 @@ TEST(SplitKeys, EveryMaskIsWithinTheErrorOfFp8) {
       SCOPED_TRACE(testing::Message()
                    << "window " << mask.left << ", " << mask.right << ", " << splits << " splits");
       params.num_splits = splits;
-      const Result got = emulate(params);
-      EXPECT_TRUE(agrees(got.out, want.out, kSplitBounds));
-      EXPECT_TRUE(lse_agrees(got.lse, want.lse, kLseTolerance));
+      expect_agrees(emulate(params), want);
     }
   }
 }
@@ -171,9 +179,7 @@ TEST(SplitKeys, EveryRecipeAndPathIsWithinTheErrorOfFp8) {
     for (const int splits : {2, 5}) {
       SCOPED_TRACE(splits);
       params.num_splits = splits;
-      const Result got = emulate(params);
-      EXPECT_TRUE(agrees(got.out, want.out, kSplitBounds));
-      EXPECT_TRUE(lse_agrees(got.lse, want.lse, kLseTolerance));
+      expect_agrees(emulate(params), want);
     }
   });
 }
@@ -187,9 +193,7 @@ TEST(SplitKeys, SmoothingLeavesTheLseOfTheTrueScores) {
   for (const int splits : kSplits) {
     SCOPED_TRACE(splits);
     params.num_splits = splits;
-    const Result got = emulate(params);
-    EXPECT_TRUE(agrees(got.out, want.out, kSplitBounds));
-    EXPECT_TRUE(lse_agrees(got.lse, want.lse, kLseTolerance));
+    expect_agrees(emulate(params), want);
   }
 }
 
@@ -200,9 +204,7 @@ TEST(SplitKeys, SoftcapAndPromotionAreThoseOfTheCall) {
     params.softcap = 2.0f;
     params.promote_every = promote;
     params.num_splits = 2;
-    const Result want = reference(params), got = emulate(params);
-    EXPECT_TRUE(agrees(got.out, want.out, {0.04, 0.07}));
-    EXPECT_TRUE(lse_agrees(got.lse, want.lse, kLseTolerance));
+    expect_agrees(emulate(params), reference(params), {0.04, 0.07});
   }
 }
 
@@ -211,9 +213,9 @@ TEST(SplitKeys, RowsWhoseKeysLieInOneSplitKeepTheirBits) {
   AttentionParams params = x.params();
   const Result want = emulate(params);
   for (const int splits : {1, 2, 64}) {
+    SCOPED_TRACE(splits);
     params.num_splits = splits;
-    EXPECT_TRUE(identical(emulate(params).out, want.out)) << splits;
-    EXPECT_TRUE(identical(emulate(params).lse, want.lse)) << splits;
+    expect_same_bits(emulate(params), want);
   }
 }
 
@@ -224,8 +226,7 @@ TEST(SplitKeys, EverySplitOfMoreThanTilesGivesTheBitsOfOneATile) {
   params.num_splits = 5;
   const Result want = emulate(params);
   params.num_splits = 64;
-  EXPECT_TRUE(identical(emulate(params).out, want.out));
-  EXPECT_TRUE(identical(emulate(params).lse, want.lse));
+  expect_same_bits(emulate(params), want);
 }
 
 /// 333 of 600 keys: cut after 256 of them, not after 384.
@@ -237,8 +238,7 @@ TEST(SplitKeys, CutsFollowTheLengthOfTheBatchEntry) {
   const Result got = emulate(params);
   params.key_lengths = {};
   params.k.shape[1] = params.v.shape[1] = 333;
-  EXPECT_TRUE(identical(got.out, emulate(params).out));
-  EXPECT_TRUE(identical(got.lse, emulate(params).lse));
+  expect_same_bits(got, emulate(params));
 }
 
 TEST(SplitKeys, NumberOfThreadsAndOutputTypeLeaveTheBits) {
@@ -264,8 +264,7 @@ TEST(SplitKeys, ReferenceComputesTheSameFunction) {
   AttentionParams params = ragged(x);
   const Result want = reference(params);
   params.num_splits = 3;
-  EXPECT_TRUE(identical(reference(params).out, want.out));
-  EXPECT_TRUE(identical(reference(params).lse, want.lse));
+  expect_same_bits(reference(params), want);
 }
 
 /// The content of later tokens; their number moves the ranges.
@@ -389,9 +388,7 @@ class SplitCalls : public testing::Test {
 TEST_F(SplitCalls, OptionGivesTheBitsOfCallsOnTheRanges) {
   AttentionParams params = codes_.params();
   params.num_splits = 2;
-  const Result got = emulate(params), want = merged(on(0, kCut), on(kCut, kKeys), false);
-  EXPECT_TRUE(identical(got.out, want.out));
-  EXPECT_TRUE(identical(got.lse, want.lse));
+  expect_same_bits(emulate(params), merged(on(0, kCut), on(kCut, kKeys), false));
 }
 
 /// Only P is rounded: see WeightsInFullPrecisionFail (mutation_test.cpp).
@@ -400,8 +397,7 @@ constexpr Bounds kWeightsOnly = {0.01, 0.03};
 TEST_F(SplitCalls, SwappedLsesFail) {
   const Result want = reference(codes_.params());
   const Result a = on(0, kCut), b = on(kCut, kKeys);
-  EXPECT_TRUE(agrees(merged(a, b, false).out, want.out, kWeightsOnly));
-  EXPECT_TRUE(lse_agrees(merged(a, b, false).lse, want.lse, kLseTolerance));
+  expect_agrees(merged(a, b, false), want, kWeightsOnly);
   EXPECT_FALSE(agrees(merged(a, b, true).out, want.out, kWeightsOnly));
 }
 

@@ -27,6 +27,18 @@ struct RowValues {
   }
 };
 
+/// [b, s, h, d] with a last stride of 1; or a part of it for each split of the keys.
+struct OutputTensor {
+  void* data = nullptr;
+  DType dtype = DType::bf16;
+  std::int64_t stride_b = 0, stride_s = 0, stride_h = 0;  // elements
+  std::int64_t stride_split = 0;
+
+  constexpr std::int64_t offset(int b, int h, int s, int split = 0) const {
+    return b * stride_b + s * stride_s + h * stride_h + split * stride_split;
+  }
+};
+
 /// A DescaleMap without divisions: the producer warp shares its scheduler with a warp of every
 /// consumer warpgroup, and what it issues they wait for.
 struct Descales {
@@ -60,10 +72,7 @@ struct AttentionArgs {
   RowValues score_shift;
   RowValues lse;
 
-  void* out = nullptr;
-  DType out_dtype = DType::bf16;
-  std::int64_t out_stride_b = 0, out_stride_s = 0, out_stride_h = 0;  // elements
-  std::int64_t out_stride_split = 0;
+  OutputTensor out;
   bool wide_stores = false;  // rows of out start on 16-byte boundaries
 
   Schedule schedule;

@@ -119,6 +119,8 @@ RowValues row_values(const TensorView& x) {
   if (!x.present()) return {};
   return {static_cast<float*>(x.data), x.stride[0], x.stride[1], x.stride[2]};
 }
+/// Contiguous [b, hq, sq].
+RowValues row_values(float* data, const Dims& n) { return {data, n.hq * n.sq, n.sq, 1}; }
 
 Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
   const Dims& n = problem.dims;
@@ -189,11 +191,8 @@ AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
   args.k_per_key = per_key(x.k_descale);
   args.score_shift = x.score_shift;
   args.lse = row_values(problem.lse);
-  args.out = problem.out.data;
-  args.out_dtype = problem.out.dtype;
-  args.out_stride_b = problem.out.stride[0];
-  args.out_stride_s = problem.out.stride[1];
-  args.out_stride_h = problem.out.stride[2];
+  args.out = {problem.out.data, problem.out.dtype, problem.out.stride[0], problem.out.stride[1],
+              problem.out.stride[2]};
   args.wide_stores = rows_are_wide(problem.out);
   args.schedule = schedule;
   args.sq = static_cast<int>(n.sq);
@@ -210,23 +209,26 @@ AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
   return args;
 }
 
-std::int64_t query_rows(const Dims& n) { return n.b * n.hq * n.sq; }
+/// Where parts of split rows (merge.h) lie in their share of the workspace; nowhere without splits.
+struct PartLayout {
+  explicit PartLayout(const AttentionProblem& problem)
+      : rows(problem.dims.b * problem.dims.hq * problem.dims.sq) {
+    if (problem.num_splits == 1) return;
+    const std::int64_t parts = problem.num_splits * rows;
+    lse_offset = aligned(static_cast<std::size_t>(parts * problem.dims.dv) * sizeof(float));
+    bytes = lse_offset + aligned(static_cast<std::size_t>(parts) * sizeof(float));
+  }
 
-/// Workspace of the parts of split rows (merge.h).
-std::size_t part_bytes(const AttentionProblem& problem) {
-  if (problem.num_splits == 1) return 0;
-  const std::int64_t parts = problem.num_splits * query_rows(problem.dims);
-  return aligned(static_cast<std::size_t>(parts * problem.dims.dv * 4)) +
-         aligned(static_cast<std::size_t>(parts * 4));
-}
+  std::int64_t rows;  // of one part
+  std::size_t lse_offset = 0, bytes = 0;
+};
 
 /// Has the kernel write parts to `space`; returns how they become the output it was to write.
 MergeArgs divert_to_parts(AttentionArgs& args, const AttentionProblem& problem, std::byte* space) {
   const Dims& n = problem.dims;
-  const std::int64_t rows = query_rows(n);
+  const PartLayout layout(problem);
   auto* parts = reinterpret_cast<float*>(space);
-  auto* lses = reinterpret_cast<float*>(
-      space + aligned(static_cast<std::size_t>(problem.num_splits * rows * n.dv * 4)));
+  auto* lses = reinterpret_cast<float*>(space + layout.lse_offset);
   MergeArgs merge;
   merge.parts = parts;
   merge.lses = lses;
@@ -234,25 +236,17 @@ MergeArgs divert_to_parts(AttentionArgs& args, const AttentionProblem& problem, 
   merge.heads = static_cast<int>(n.hq);
   merge.sq = args.sq;
   merge.dv = args.dv;
-  merge.rows = rows;
+  merge.rows = layout.rows;
   merge.out = args.out;
-  merge.out_dtype = args.out_dtype;
-  merge.out_stride_b = args.out_stride_b;
-  merge.out_stride_s = args.out_stride_s;
-  merge.out_stride_h = args.out_stride_h;
   merge.lse = args.lse;
-  args.out = parts;
-  args.out_dtype = DType::f32;
-  args.out_stride_b = n.hq * n.sq * n.dv;
-  args.out_stride_h = n.sq * n.dv;
-  args.out_stride_s = n.dv;
-  args.out_stride_split = rows * n.dv;
+  args.out = {parts, DType::f32, n.hq * n.sq * n.dv, n.dv, n.sq * n.dv, layout.rows * n.dv};
   args.wide_stores = true;
-  args.lse = {lses, n.hq * n.sq, n.sq, 1, rows};
+  args.lse = row_values(lses, n);
+  args.lse.stride_split = layout.rows;
   return merge;
 }
 
-/// `part_space`: part_bytes() of device memory.
+/// `part_space`: PartLayout::bytes of device memory.
 void launch(const AttentionProblem& problem, const Operands& x, std::byte* part_space,
             CudaStream stream, const std::int32_t* device_lengths) {
   const AttentionKernel kernel = kernel_for(kernel_dims(problem.dims), needs_of(problem, x));
@@ -307,7 +301,7 @@ struct Workspace {
       v = device_operand(problem.v.x, problem.v.descale.granularity, false);
       repacked = aligned(static_cast<std::size_t>(v.code_bytes()));
     }
-    parts = part_bytes(problem);
+    parts = PartLayout(problem).bytes;
   }
   std::size_t bytes() const { return quantised + repacked + parts; }
 
@@ -315,30 +309,44 @@ struct Workspace {
   DeviceOperand v;
 };
 
+/// Those that quantize_on_device made.
+Operands operands_of(const DeviceQkv& qkv, const Dims& n) {
+  Operands x;
+  x.q = rows_of(qkv.q);
+  x.k = rows_of(qkv.k);
+  x.v = transposed_rows_of(qkv.v);
+  x.q_descale = descales_of(qkv.q);
+  x.k_descale = descales_of(qkv.k);
+  x.v_descale = descales_of(qkv.v);
+  x.score_shift = row_values(qkv.score_shift, n);
+  x.kv_format = qkv.k.dtype;
+  return x;
+}
+
 /// Quantises what is in 16 bits, repacks V where it is FP8.
 Operands prepare(const AttentionProblem& problem, Workspace work, std::byte* workspace,
                  CudaStream stream, const std::int32_t* device_lengths) {
   Operands x;
-  DeviceQkv qkv;
   if (!all_quantised(problem)) {
-    qkv = quantize_on_device(quantize_params(problem), workspace, work.quantised, stream,
-                             device_lengths);
-    x.score_shift = {qkv.score_shift, problem.dims.hq * problem.dims.sq, problem.dims.sq, 1};
+    x = operands_of(quantize_on_device(quantize_params(problem), workspace, work.quantised, stream,
+                                       device_lengths),
+                    problem.dims);
   }
   if (problem.score_shift.present()) x.score_shift = row_values(problem.score_shift);
-  x.q = problem.q.quantised() ? rows_of(problem.q.x) : rows_of(qkv.q);
-  x.q_descale = problem.q.quantised() ? problem.q.descale : descales_of(qkv.q);
-  x.k = problem.k.quantised() ? rows_of(problem.k.x) : rows_of(qkv.k);
-  x.k_descale = problem.k.quantised() ? problem.k.descale : descales_of(qkv.k);
-  x.kv_format = problem.k.quantised() ? problem.k.x.dtype : qkv.k.dtype;
+  if (problem.q.quantised()) {
+    x.q = rows_of(problem.q.x);
+    x.q_descale = problem.q.descale;
+  }
+  if (problem.k.quantised()) {
+    x.k = rows_of(problem.k.x);
+    x.k_descale = problem.k.descale;
+    x.kv_format = problem.k.x.dtype;
+  }
   if (problem.v.quantised()) {
     work.v.codes = reinterpret_cast<std::uint8_t*>(workspace + work.quantised);
     repack_v_on_device(problem.v.x, work.v, stream, shorter_lengths(problem), device_lengths);
     x.v = transposed_rows_of(work.v);
     x.v_descale = problem.v.descale;
-  } else {
-    x.v = transposed_rows_of(qkv.v);
-    x.v_descale = descales_of(qkv.v);
   }
   return x;
 }
@@ -441,23 +449,15 @@ void attend_on_device(const AttentionProblem& problem, void* workspace, std::siz
 }
 
 std::size_t attention_workspace_bytes(const AttentionProblem& problem, const DeviceQkv&) {
-  return part_bytes(problem);
+  return PartLayout(problem).bytes;
 }
 
 void attend_on_device(const AttentionProblem& problem, const DeviceQkv& qkv, void* workspace,
                       std::size_t bytes, CudaStream stream, const std::int32_t* device_lengths) {
   require_supported(problem);
-  require_workspace(workspace, bytes, part_bytes(problem));
-  Operands x;
-  x.q = rows_of(qkv.q);
-  x.k = rows_of(qkv.k);
-  x.v = transposed_rows_of(qkv.v);
-  x.q_descale = descales_of(qkv.q);
-  x.k_descale = descales_of(qkv.k);
-  x.v_descale = descales_of(qkv.v);
-  x.kv_format = qkv.k.dtype;
-  x.score_shift = {qkv.score_shift, problem.dims.hq * problem.dims.sq, problem.dims.sq, 1};
-  launch(problem, x, static_cast<std::byte*>(workspace), stream, device_lengths);
+  require_workspace(workspace, bytes, PartLayout(problem).bytes);
+  launch(problem, operands_of(qkv, problem.dims), static_cast<std::byte*>(workspace), stream,
+         device_lengths);
 }
 
 }  // namespace octavo::sm90

@@ -13,10 +13,11 @@
 #include "sm90/attention/args.h"
 #include "sm90/attention/pv.cuh"
 #include "sm90/attention/scores.cuh"
+#include "sm90/attention/store.cuh"
 
 namespace octavo::sm90 {
 
-/// Where a thread's row goes; null: nowhere.
+/// Where a thread's row goes; no columns: nowhere.
 struct OutputRow {
   std::byte* data = nullptr;
   int columns = 0;
@@ -77,14 +78,7 @@ __device__ inline void store_anywhere(const float (&o)[kCount], float factor, co
     for (int i = 0; i < 2; ++i) {
       const int column = first + (r - 2 * kHalf) * 2 + i;
       if (column >= row.columns) continue;
-      const float value = o[r + i] * factor;
-      if (dtype == DType::f32) {
-        reinterpret_cast<float*>(row.data)[column] = value;
-      } else if (dtype == DType::bf16) {
-        reinterpret_cast<__nv_bfloat16*>(row.data)[column] = __float2bfloat16_rn(value);
-      } else {
-        reinterpret_cast<__half*>(row.data)[column] = __float2half_rn(value);
-      }
+      store_element(row.data, dtype, column, o[r + i] * factor);
     }
   }
 }
@@ -93,10 +87,10 @@ template <int kHalf, int kCount>
 __device__ inline void store_row(const float (&o)[kCount], float factor, const OutputRow& row,
                                  const AttentionArgs& args) {
   if (!args.wide_stores) {
-    store_anywhere<kHalf>(o, factor, row, args.out_dtype);
-  } else if (args.out_dtype == DType::bf16) {
+    store_anywhere<kHalf>(o, factor, row, args.out.dtype);
+  } else if (args.out.dtype == DType::bf16) {
     store_wide<__nv_bfloat16, kHalf>(o, factor, row);
-  } else if (args.out_dtype == DType::f16) {
+  } else if (args.out.dtype == DType::f16) {
     store_wide<__half, kHalf>(o, factor, row);
   } else {
     store_wide_fp32<kHalf>(o, factor, row);
@@ -126,10 +120,9 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
   const int row = m + own_row() + 8 * kHalf;
   OutputRow to;
   if (row < args.sq) {
-    const std::int64_t offset = item.batch * args.out_stride_b + row * args.out_stride_s +
-                                item.head * args.out_stride_h + item.split * args.out_stride_split;
-    to = {static_cast<std::byte*>(args.out) +
-              offset * static_cast<std::int64_t>(size_of(args.out_dtype)),
+    const std::int64_t offset = args.out.offset(item.batch, item.head, row, item.split);
+    to = {static_cast<std::byte*>(args.out.data) +
+              offset * static_cast<std::int64_t>(size_of(args.out.dtype)),
           args.dv};
   }
   store_row<kHalf>(out.o, factor, to, args);

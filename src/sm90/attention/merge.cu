@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sm90/attention/merge.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cmath>
+
+#include "sm90/attention/store.cuh"
 
 namespace octavo::sm90 {
 namespace {
 
 constexpr int kWarps = 8;    // a thread block
 constexpr int kColumns = 8;  // a lane, of 256
-
-__device__ void store(const MergeArgs& args, std::int64_t at, float value) {
-  if (args.out_dtype == DType::f32) {
-    static_cast<float*>(args.out)[at] = value;
-  } else if (args.out_dtype == DType::bf16) {
-    static_cast<__nv_bfloat16*>(args.out)[at] = __float2bfloat16_rn(value);
-  } else {
-    static_cast<__half*>(args.out)[at] = __float2half_rn(value);
-  }
-}
 
 __global__ void __launch_bounds__(32 * kWarps)
     merge_kernel(const __grid_constant__ MergeArgs args) {
@@ -45,11 +34,12 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int s = static_cast<int>(row % args.sq);
   const int h = static_cast<int>(row / args.sq % args.heads);
   const auto b = static_cast<int>(row / args.sq / args.heads);
-  const std::int64_t to = b * args.out_stride_b + s * args.out_stride_s + h * args.out_stride_h;
+  const std::int64_t to = args.out.offset(b, h, s);
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
     const int column = lane + 32 * c;
-    if (column < args.dv) store(args, to + column, sum == 0 ? 0.0f : o[c] / sum);
+    if (column >= args.dv) continue;
+    store_element(args.out.data, args.out.dtype, to + column, sum == 0 ? 0.0f : o[c] / sum);
   }
   if (args.lse.data != nullptr && lane == 0) {
     *args.lse.at(b, h, s) = sum == 0 ? -INFINITY : most + logf(sum);

@@ -18,9 +18,7 @@ struct MergeArgs {
   int splits = 1, heads = 0, sq = 0, dv = 0;
   std::int64_t rows = 0;  // b h sq
 
-  void* out = nullptr;
-  DType out_dtype = DType::bf16;
-  std::int64_t out_stride_b = 0, out_stride_s = 0, out_stride_h = 0;
+  OutputTensor out;
   RowValues lse;  // of the whole; data may be null
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic that C++ has no name for. PTX ISA, "ex2".
+// Arithmetic that C++ has no name for. PTX ISA, "ex2", "rcp".
 #pragma once
 
 namespace octavo::sm90::ptx {
@@ -8,6 +8,13 @@ namespace octavo::sm90::ptx {
 __device__ inline float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// 1 / x within one unit in the last place, x and 1 / x normal.
+__device__ inline float rcp_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 

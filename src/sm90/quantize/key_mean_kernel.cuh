@@ -107,11 +107,7 @@ struct MeanWithRope {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (at.channel + i * at.apart >= turned(rope)) continue;
-        const float4 c = angles.cos[i], s = angles.sin[i];
-        turn_pair(x[i][0], x[i][1], c.x, s.x);
-        turn_pair(x[i][2], x[i][3], c.y, s.y);
-        turn_pair(x[i][4], x[i][5], c.z, s.z);
-        turn_pair(x[i][6], x[i][7], c.w, s.w);
+        turn_unit(x[i], angles.cos[i], angles.sin[i]);
       }
     } else if (at.channel < turned(rope)) {
 #pragma unroll

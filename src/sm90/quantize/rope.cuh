@@ -45,6 +45,14 @@ __device__ inline void turn_pair(float& x1, float& x2, float cos, float sin) {
   x1 = y1;
 }
 
+/// The four pairs of neighbours of a unit.
+__device__ inline void turn_unit(float (&x)[kChannels], float4 cos, float4 sin) {
+  turn_pair(x[0], x[1], cos.x, sin.x);
+  turn_pair(x[2], x[3], cos.y, sin.y);
+  turn_pair(x[4], x[5], cos.z, sin.z);
+  turn_pair(x[6], x[7], cos.w, sin.w);
+}
+
 /// One of a pair: x is x1 where `lower`, else x2.
 __device__ inline float turn_one(float x, float other, bool lower, float cos, float sin) {
   const float product = __fmul_rn(other, sin);
@@ -120,10 +128,7 @@ class WithRope {
       if (i >= rope_.half) continue;
       const float4 c = *reinterpret_cast<const float4*>(cos + i);
       const float4 s = *reinterpret_cast<const float4*>(sin + i);
-      turn_pair(x[k][0], x[k][1], c.x, s.x);
-      turn_pair(x[k][2], x[k][3], c.y, s.y);
-      turn_pair(x[k][4], x[k][5], c.z, s.z);
-      turn_pair(x[k][6], x[k][7], c.w, s.w);
+      turn_unit(x[k], c, s);
     }
   }
 

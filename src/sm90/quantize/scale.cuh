@@ -3,8 +3,8 @@
 // rounded divisions, and where descales are stored.
 #pragma once
 
+#include "sm90/ptx/math.cuh"
 #include "sm90/ptx/opaque.cuh"
-#include "sm90/ptx/reciprocal.cuh"
 #include "sm90/quantize/row_tile.cuh"
 
 namespace octavo::sm90 {
