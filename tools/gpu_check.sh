@@ -7,7 +7,9 @@
 #
 # Runs the binaries of build/cuda (BUILD=.. for another folder), which may have been built elsewhere:
 # shared libraries they need are looked for in $BUILD/lib too. Logs and JSON go into the folder OUT; each
-# stage has its own time limit, so that one that hangs costs no other its result. Ends with a table.
+# stage has its own time limit, so that one that hangs costs no other its result. Tests and sanitizers share
+# the machine: tests run in SHARDS (4) parts at once, since the CPU's side of a comparison takes their time.
+# Ends with a table.
 set -u
 out=${1:?usage: tools/gpu_check.sh OUT [STAGE..]}
 shift
@@ -17,17 +19,17 @@ build=${BUILD:-build/cuda}
 octavo=$build/cli/octavo
 export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 mkdir -p "$out"
-summary=()
-failed=0
+: >"$out/summary.txt"
 
-# stage NAME SECONDS COMMAND..: runs it into OUT/NAME.log and notes how it went.
+# stage NAME SECONDS COMMAND..: runs it into OUT/NAME.log and adds a line to the table.
 stage() {
   local name=$1 limit=$2 start=$SECONDS rc
   shift 2
   timeout -k 10 "$limit" "$@" >"$out/$name.log" 2>&1
   rc=$?
-  [ $rc -eq 0 ] || { failed=1; tail -n 25 "$out/$name.log"; }
-  summary+=("$(printf '%-22s rc %-4s %4s s  %s' "$name" $rc $((SECONDS - start)) "$(tail -n 1 "$out/$name.log" | cut -c1-90)")")
+  [ $rc -eq 0 ] || printf -- '--- %s\n%s\n' "$name" "$(tail -n 25 "$out/$name.log")"
+  printf '%-28s rc %-4s %4s s  %s\n' "$name" $rc $((SECONDS - start)) \
+    "$(tail -n 1 "$out/$name.log" | cut -c1-90)" >>"$out/summary.txt"
 }
 
 run_info() {
@@ -35,9 +37,14 @@ run_info() {
 }
 
 run_tests() {
+  local shards=${SHARDS:-4} test part
   for test in "$build"/tests/*_gpu_test; do
-    stage "$(basename "$test")" "${TEST_LIMIT:-300}" "$test" --gtest_brief=1
+    for ((part = 0; part < shards; ++part)); do
+      stage "$(basename "$test")_$part" "${TEST_LIMIT:-300}" \
+        env GTEST_TOTAL_SHARDS="$shards" GTEST_SHARD_INDEX=$part "$test" --gtest_brief=1 &
+    done
   done
+  wait
 }
 
 # The 36 points of the FlashAttention papers, and PyTorch's cuDNN attention in BF16 at the same ones.
@@ -74,14 +81,16 @@ run_verify() {
 }
 
 run_sanitize() {
+  local test tool
   for test in "$build"/tests/*_gpu_test; do
     for tool in memcheck synccheck racecheck; do
-      stage "${tool}_$(basename "$test")" 400 compute-sanitizer --tool "$tool" --error-exitcode 9 "$test" \
-        --gtest_brief=1 --gtest_filter="*Smoke*"
+      stage "${tool}_$(basename "$test")" "${SANITIZE_LIMIT:-400}" \
+        compute-sanitizer --tool "$tool" --error-exitcode 9 "$test" --gtest_brief=1 --gtest_filter="*Smoke*" &
     done
   done
+  wait
 }
 
 for name in "${stages[@]}"; do "run_$name"; done
-printf '%s\n' "${summary[@]}" | tee "$out/summary.txt"
-exit $failed
+cat "$out/summary.txt"
+! grep -qE ' rc [1-9]' "$out/summary.txt"
