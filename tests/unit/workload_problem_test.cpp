@@ -203,7 +203,9 @@ class ProblemFile : public testing::Test {
   void write(const std::string& text) { std::ofstream(path_) << text; }
   void TearDown() override { std::remove(path_.c_str()); }
 
-  const std::string path_ = testing::TempDir() + "octavo_problem_file.txt";
+  // The test's own: tests run side by side.
+  const std::string path_ = testing::TempDir() + "octavo_" +
+                            testing::UnitTest::GetInstance()->current_test_info()->name() + ".txt";
 };
 
 TEST_F(ProblemFile, CommentsAndEmptyLinesAreSkipped) {
