@@ -25,6 +25,7 @@ int bench_quantize(const std::vector<workload::Problem>&, const std::string&, in
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "core/key_mean.h"
 #include "gpu_timing.h"
 #include "octavo/cuda.h"
 #include "octavo/version.h"
@@ -114,13 +115,17 @@ struct InputSet {
   std::size_t bytes = 0;
 };
 
-/// What a call must move at the least: operands once (K twice where smoothed), codes, descales.
+/// What a call must move at the least: operands once (the keys that K's mean is taken of twice),
+/// codes, descales.
 std::int64_t bytes_moved(const workload::Problem& p, const DeviceQkv& x) {
   const auto element = static_cast<std::int64_t>(size_of(p.in));
   const std::int64_t q = p.b * p.sq * p.hq * p.d, k = p.b * p.sk * p.hkv * p.d,
                      v = p.b * p.sk * p.hkv * p.dv;
-  const std::int64_t shift = p.recipe.smooth_k ? 4 * p.b * p.sq * p.hq : 0;
-  return (q + k + v) * (element + 1) + (p.recipe.smooth_k ? k * element : 0) + shift +
+  std::int64_t smoothing = 0;
+  if (p.recipe.smooth_k) {
+    smoothing = mean_keys(p.sk) * p.b * p.hkv * p.d * element + 4 * p.b * p.sq * p.hq;
+  }
+  return (q + k + v) * (element + 1) + smoothing +
          4 * (x.q.descales() + x.k.descales() + x.v.descales());
 }
 

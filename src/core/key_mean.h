@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which K's mean is summed, the same in every engine.
+// Which keys K's mean is taken of and in which order they are summed, the same in every engine.
 //
-// Keys are cut into at most 32 chunks. Each is summed by 16 lanes: lane i adds keys i, i + 16, ..
-// of the chunk in order, then lanes are added pairwise at distances 8, 4, 2, 1. The chunks' sums
-// are added by the same 16 lanes and tree, and divided by the number of keys. All in FP32. Where K
-// is rotated, so is its mean.
+// Any vector subtracted from all keys leaves softmax as it is, so the mean need only be near: it is
+// that of 32 runs of 32 keys at even distances, and of all keys where there are at most 1024. What
+// a channel's offset is worth is taken from every key, and K is not read a second time.
+//
+// Each run is summed by 16 lanes: lane i adds keys i and i + 16, then lanes are added pairwise at
+// distances 8, 4, 2, 1. The runs' sums are added by the same 16 lanes and tree, and divided by the
+// number of keys in all runs. All in FP32. Where K is rotated, so is its mean.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +17,30 @@
 namespace octavo {
 
 inline constexpr std::int64_t kMeanLanes = 16;
-inline constexpr std::int64_t kMeanChunks = 32;  // few enough that every reader can add them up
+inline constexpr std::int64_t kMeanRuns = 32;
+inline constexpr std::int64_t kMeanRunKeys = 32;
 
-inline constexpr std::int64_t kMeanChunkUnit = 64;
+/// Keys from the start of a run to that of the next one: at most kMeanRuns of them.
+constexpr std::int64_t mean_run_distance(std::int64_t keys) {
+  const std::int64_t units = ceil_div(keys, kMeanRunKeys);
+  return (units > kMeanRuns ? ceil_div(units, kMeanRuns) : 1) * kMeanRunKeys;
+}
 
-/// Keys a chunk holds: a multiple of 64, at most kMeanChunks chunks.
-constexpr std::int64_t mean_chunk_rows(std::int64_t keys) {
-  const std::int64_t units = ceil_div(keys, kMeanChunkUnit);
-  return (units > kMeanChunks ? ceil_div(units, kMeanChunks) : 1) * kMeanChunkUnit;
+/// Where the run that starts at key `begin` ends.
+constexpr std::int64_t mean_run_end(std::int64_t begin, std::int64_t keys) {
+  return begin + kMeanRunKeys < keys ? begin + kMeanRunKeys : keys;
+}
+
+/// Keys in all runs.
+constexpr std::int64_t mean_keys(std::int64_t keys) {
+  if (keys == 0) return 0;
+  const std::int64_t distance = mean_run_distance(keys), whole = (keys - 1) / distance;
+  return whole * kMeanRunKeys + mean_run_end(whole * distance, keys) - whole * distance;
 }
 
 /// q . mean is summed in four parts, each by fused multiply-adds in order of channels, and those as
 /// (0 + 1) + (2 + 3). Part i has runs i, i + 4, .. of this many channels: what one of the four
 /// threads of a row holds.
-constexpr int dot_run(int padded_d) { return (padded_d & (padded_d - 1)) == 0 ? 16 : 8; }
+inline constexpr int kDotRun = 8;
 
 }  // namespace octavo

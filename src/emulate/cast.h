@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `cast`: code = FP8(x * scale), round to nearest even, saturating; NaN and infinities to
-// NaN.
+// NaN, either zero to code 0.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@ void cast_as(const float* x, std::int64_t n, float scale, std::uint8_t* codes, C
   const float limit =
       Codec::decode(Codec::kMax) * (1.0f + 0.5f / static_cast<float>((2 << Codec::kMantissa) - 1));
   for (std::int64_t i = 0; i < n; ++i) {
-    const float y = x[i] * scale;
+    const float y = x[i] == 0 ? 0.0f : x[i] * scale;
     codes[i] = Codec::encode(y);
     counts.saturated += std::fabs(y) > limit && std::isfinite(x[i]);
     counts.flushed += (codes[i] & 0x7f) == 0 && x[i] != 0;

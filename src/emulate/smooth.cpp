@@ -30,29 +30,31 @@ std::vector<float> lane_sum(std::int64_t begin, std::int64_t end, std::size_t d,
 
 std::vector<float> key_mean(const RowSource& k, std::int64_t b, std::int64_t h, std::int64_t rows) {
   const auto d = static_cast<std::size_t>(k.padded_d());
-  std::vector<float> row(d, 0.0f), chunk_row;
+  std::vector<float> row(d, 0.0f), run_sum;
   const auto load_key = [&](std::int64_t key) {
     k.row(b, h, key, row.data());
     for (float& x : row) x = std::isfinite(x) ? x : 0.0f;
     return row.data();
   };
-  const std::int64_t chunk_rows = mean_chunk_rows(rows);
-  const auto load_chunk = [&](std::int64_t chunk) {
-    const std::int64_t begin = chunk * chunk_rows;
-    chunk_row = lane_sum(begin, std::min(begin + chunk_rows, rows), d, load_key);
-    return chunk_row.data();
+  const std::int64_t distance = mean_run_distance(rows);
+  const auto load_run = [&](std::int64_t run) {
+    const std::int64_t begin = run * distance;
+    run_sum = lane_sum(begin, mean_run_end(begin, rows), d, load_key);
+    return run_sum.data();
   };
-  std::vector<float> mean = lane_sum(0, ceil_div(rows, chunk_rows), d, load_chunk);
+  std::vector<float> mean = lane_sum(0, ceil_div(rows, distance), d, load_run);
   if (rows > 0) {
-    for (float& x : mean) x /= static_cast<float>(rows);
+    for (float& x : mean) x /= static_cast<float>(mean_keys(rows));
   }
   return mean;
 }
 
 float dot_mean(const float* x, const float* mean, int padded_d) {
   float sum[4] = {};
-  const int run = dot_run(padded_d);
-  for (int c = 0; c < padded_d; ++c) sum[c / run % 4] = std::fma(x[c], mean[c], sum[c / run % 4]);
+  for (int c = 0; c < padded_d; ++c) {
+    float& part = sum[c / kDotRun % 4];
+    part = std::fma(x[c], mean[c], part);
+  }
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 

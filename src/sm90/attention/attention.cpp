@@ -54,6 +54,7 @@ struct Operands {
   DescaleMap q_descale, k_descale, v_descale;
   RowValues score_shift;
   DType kv_format = DType::f8_e4m3;
+  bool after_quantiser = false;  // in the stream, whose end the kernel may then overlap
 };
 
 /// What decides the variant of the kernel.
@@ -136,6 +137,10 @@ Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& ker
     throw Error(ErrorCode::unsupported, "attention_on_device: b * hq * num_splits * (tiles of " +
                                             std::to_string(kernel.block_m) + " rows) is " +
                                             std::to_string(items) + "; must be at most 2^30");
+  }
+  if (problem.mask == MaskSpec::none()) {
+    schedule.shorter =
+        shorter_tiles(ceil_div(n.sq, kWarpgroupRows), kernel.block_m / kWarpgroupRows);
   }
   const std::int64_t head_bytes = n.sk * (n.d + n.dv) / n.group();
   const auto blocks = std::min<std::int64_t>(items, multiprocessors());
@@ -259,11 +264,18 @@ void launch(const AttentionProblem& problem, const Operands& x, std::byte* part_
   check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(kernel.shared_bytes)),
         "reserving shared memory");
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(std::min(items, multiprocessors())));
+  config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
+  config.dynamicSmemBytes = kernel.shared_bytes;
+  config.stream = stream;
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = x.after_quantiser ? 1 : 0;
   void* parameters[] = {&args};
-  check(cudaLaunchKernel(
-            kernel.function, dim3(static_cast<unsigned>(std::min(items, multiprocessors()))),
-            dim3(static_cast<unsigned>(kernel.threads)), parameters, kernel.shared_bytes, stream),
-        "attention kernel");
+  check(cudaLaunchKernelExC(&config, kernel.function, parameters), "attention kernel");
   if (problem.num_splits > 1) check(launch_merge(merge, stream), "merge kernel");
 }
 
@@ -328,9 +340,12 @@ Operands prepare(const AttentionProblem& problem, Workspace work, std::byte* wor
                  CudaStream stream, const std::int32_t* device_lengths) {
   Operands x;
   if (!all_quantised(problem)) {
-    x = operands_of(quantize_on_device(quantize_params(problem), workspace, work.quantised, stream,
-                                       device_lengths),
-                    problem.dims);
+    const bool shifts = problem.lse.present() || problem.softcap > 0;
+    x = operands_of(
+        quantize_on_device(quantize_params(problem), workspace, work.quantised, stream,
+                           device_lengths, shifts ? ScoreShift::wanted : ScoreShift::unused),
+        problem.dims);
+    x.after_quantiser = true;
   }
   if (problem.score_shift.present()) x.score_shift = row_values(problem.score_shift);
   if (problem.q.quantised()) {

@@ -31,7 +31,7 @@ struct OperandArgs {
   int d = 0;
   Granularity granularity = Granularity::block;
   bool e5m2 = false;
-  bool wide_loads = false;  // every row starts on a 16-byte boundary
+  bool wide_loads = false;  // every row starts on a 16-byte boundary, a tile's within 2^31 bytes
   float norm = 1.0f;        // the factor that a rotation leaves out of the values
   int blocks = 0;           // thread blocks; 0: not in this launch
   int run = 1;  // heads of the same rows that a block takes one after another; divides heads
@@ -62,7 +62,7 @@ struct QuantizeArgs {
   bool rotate = false;
   SignBits signs{0};
   float* mean = nullptr;         // [b, hkv, padded d], rotated; or null: no smoothing
-  float* score_shift = nullptr;  // [b, hq, sq]
+  float* score_shift = nullptr;  // [b, hq, sq], or null: not wanted
   float shift_norm = 1.0f;       // what q . mean lacks where both are rotated
   RopeArgs rope;
   KeyLengths lengths;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `smooth`, first half: K's mean of each (batch, kv head), in the order of core/key_mean.h,
-// and its rotation. Elements that are not finite count as 0. A cluster of eight thread blocks has
-// one head, or two where there is an embedding, whose angles then serve both; each block's groups
-// of 16 lanes of threads sum chunks and leave the sums in the shared memory of block 0, which adds
-// them up.
+// Stage `smooth`, first half: K's mean of each (batch, kv head), of the keys and in the order of
+// core/key_mean.h, and its rotation. Elements that are not finite count as 0. A cluster of eight
+// thread blocks has one head, or two where there is an embedding, whose angles then serve both;
+// each block's groups of 16 lanes of threads sum runs and leave the sums in the shared memory of
+// block 0, which adds them up.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -21,20 +21,20 @@ struct MeanShape {
   static constexpr int kRowThreads = kD / (2 * kChannels);
   static constexpr int kGroupThreads = static_cast<int>(kMeanLanes) * kRowThreads;
   static constexpr int kMostThreads = kD <= 128 ? 256 * kHeads : 256;
-  static constexpr int kGroups =  // chunks at a time
+  static constexpr int kGroups =  // runs at a time
       4 * kGroupThreads <= kMostThreads ? 4 : (2 * kGroupThreads <= kMostThreads ? 2 : 1);
   static constexpr int kThreads = kGroups * kGroupThreads;
   static constexpr int kAtOnce = kMeanCluster * kGroups;
-  static_assert(kMeanChunks % kAtOnce == 0);
+  static_assert(kMeanRuns % kAtOnce == 0);
 };
 
 template <int kD, int kHeads>
 struct MeanShared {
   float lanes[MeanShape<kD, kHeads>::kGroups][kHeads][kMeanLanes][kD];
-  float chunk_sum[kHeads][kMeanChunks][kD];
+  float run_sum[kHeads][kMeanRuns][kD];
 };
 
-/// Which rows and channels of a chunk a thread adds up.
+/// Which rows and channels of a run a thread adds up.
 template <int kD, typename Turn>
 struct MeanPlace {
   using Shape = MeanShape<kD, Turn::kHeads>;
@@ -57,7 +57,7 @@ using UnitPair = float[2][kChannels];
 
 struct MeanNoRope {
   static constexpr int kHeads = 1;
-  static constexpr int kDepth = 64;  // bytes a head and thread loads ahead
+  static constexpr int kDepth = 32;  // bytes a head and thread loads ahead
   struct Angles {};
   /// Units `pairs` apart belong together as far as there are; behind them neighbours do.
   template <int kD>
@@ -144,7 +144,7 @@ struct Finite {
 template <typename Turn>
 using MeanSum = float[Turn::kHeads][2][kChannels];
 
-/// A thread's rows of one chunk, some of them on their way from memory. kWhole: all rows and
+/// A thread's rows of one run, some of them on their way from memory. kWhole: all rows and
 /// channels exist and are aligned.
 template <int kD, int kBytes, typename Turn, bool kWhole>
 class MeanRows {
@@ -214,13 +214,13 @@ class MeanRows {
   typename Turn::Angles angles_[kAhead];
 };
 
-/// A thread's rows of one chunk, added up in order.
+/// A thread's rows of one run, added up in order.
 template <int kD, int kBytes, typename Turn, bool kWhole, typename Counts>
 __device__ void sum_rows(const QuantizeArgs& args, DType dtype, int b, int h, int begin, int end,
                          const MeanPlace<kD, Turn>& at, MeanSum<Turn>& sum) {
   constexpr int kStep = static_cast<int>(kMeanLanes);
   using Rows = MeanRows<kD, kBytes, Turn, kWhole>;
-  static_assert(kMeanChunkUnit % (Rows::kAhead * kStep) == 0);
+  static_assert(kMeanRunKeys % (Rows::kAhead * kStep) == 0);
   int row = begin + at.row_lane;
   Rows rows(args, b, h, row, end, at);
 #pragma unroll
@@ -262,14 +262,14 @@ __device__ bool all_finite(const MeanSum<Turn>& sum) {
   return finite;
 }
 
-/// Sum of one chunk in this thread's channels, over its rows. A sum that is not finite is worked
+/// Sum of one run in this thread's channels, over its rows. A sum that is not finite is worked
 /// out again without what made it so.
 template <int kD, int kBytes, typename Turn>
-__device__ void sum_chunk(const QuantizeArgs& args, int b, int h, int begin, int end,
-                          const MeanPlace<kD, Turn>& at, MeanSum<Turn>& sum) {
+__device__ void sum_run(const QuantizeArgs& args, int b, int h, int begin, int end,
+                        const MeanPlace<kD, Turn>& at, MeanSum<Turn>& sum) {
   const DType dtype = args.k.dtype;
   const bool whole = args.k.wide_loads && Turn::aligned(args.rope) && args.k.d == kD &&
-                     end > begin && (end - begin) % static_cast<int>(kMeanChunkUnit) == 0;
+                     end - begin == static_cast<int>(kMeanRunKeys);
   if (whole && dtype == DType::bf16) {
     sum_rows<kD, kBytes, Turn, true, All>(args, DType::bf16, b, h, begin, end, at, sum);
   } else {
@@ -279,15 +279,17 @@ __device__ void sum_chunk(const QuantizeArgs& args, int b, int h, int begin, int
   sum_rows<kD, kBytes, Turn, false, Finite>(args, dtype, b, h, begin, end, at, sum);
 }
 
-/// Sums of the chunks that the groups take in one round, a lane's each.
+/// Sums of the runs that the groups take in one round, a lane's each.
 template <int kD, int kBytes, typename Turn>
-__device__ void sum_chunks(const QuantizeArgs& args, int b, int h, int first_chunk, int chunk_rows,
-                           int keys, MeanShared<kD, Turn::kHeads>& shared) {
+__device__ void sum_runs(const QuantizeArgs& args, int b, int h, int first_run, int keys,
+                         MeanShared<kD, Turn::kHeads>& shared) {
   MeanSum<Turn> sum;
   {
     const MeanPlace<kD, Turn> at(args.rope);
-    const int begin = (first_chunk + kMeanCluster * at.group) * chunk_rows;
-    sum_chunk<kD, kBytes, Turn>(args, b, h, begin, begin + min(chunk_rows, keys - begin), at, sum);
+    const int run = first_run + kMeanCluster * at.group;
+    const int begin = run * static_cast<int>(mean_run_distance(keys));
+    const int end = static_cast<int>(mean_run_end(begin, keys));
+    sum_run<kD, kBytes, Turn>(args, b, h, begin, end, at, sum);
   }
   const MeanPlace<kD, Turn> at(args.rope);  // anew: registers
 #pragma unroll
@@ -343,7 +345,7 @@ __device__ void rotate_by_warp(const SignBits& signs, float (&row)[kD]) {
   for (int i = 0; i < kOwn; ++i) row[lane + 32 * i] = x[i];
 }
 
-/// Means of the cluster's heads from the sums of all chunks.
+/// Means of the cluster's heads from the sums of all runs.
 template <int kD, int kHeads>
 __device__ void finish_means(const QuantizeArgs& args, int b, int first, int keys,
                              MeanShared<kD, kHeads>& shared) {
@@ -351,13 +353,13 @@ __device__ void finish_means(const QuantizeArgs& args, int b, int first, int key
   for (int i = thread; i < kHeads * kD; i += MeanShape<kD, kHeads>::kThreads) {
     auto& lanes = shared.lanes[0][i / kD];
     const int c = i % kD;
-    // Lane j has chunks j and j + 16; those that no round reached are 0.
+    // Lane j has runs j and j + 16; those that no round reached are 0.
     for (int j = 0; j < kMeanLanes; ++j) {
-      const auto& chunks = shared.chunk_sum[i / kD];
-      lanes[j][c] = __fadd_rn(chunks[j][c], chunks[j + kMeanLanes][c]);
+      const auto& runs = shared.run_sum[i / kD];
+      lanes[j][c] = __fadd_rn(runs[j][c], runs[j + kMeanLanes][c]);
     }
     const float sum = lane_tree<kD>(lanes, c);
-    lanes[0][c] = keys == 0 ? 0.0f : __fdiv_rn(sum, static_cast<float>(keys));
+    lanes[0][c] = keys == 0 ? 0.0f : __fdiv_rn(sum, static_cast<float>(mean_keys(keys)));
   }
   __syncthreads();
   const int head = first + thread / 32;
@@ -382,20 +384,18 @@ __global__ void __launch_bounds__(MeanShape<kD, Turn::kHeads>::kThreads)
   const int group = static_cast<int>(blockIdx.x) / kMeanCluster;
   const int b = group / groups, h = group % groups * kHeads;
   const int keys = valid_keys(args.k, args.lengths, b);
-  const int chunk_rows = static_cast<int>(mean_chunk_rows(keys));
-  auto* chunk_sums = &shared.chunk_sum[0][0][0];
-  for (int i = opaque_thread(); i < kHeads * kMeanChunks * kD; i += Shape::kThreads) {
-    chunk_sums[i] = 0;
-  }
+  const int distance = static_cast<int>(mean_run_distance(keys));
+  auto* run_sums = &shared.run_sum[0][0][0];
+  for (int i = opaque_thread(); i < kHeads * kMeanRuns * kD; i += Shape::kThreads) run_sums[i] = 0;
   cluster.sync();  // before the others write to block 0
-  for (int round = 0; round < kMeanChunks; round += Shape::kAtOnce) {
-    if (round * chunk_rows >= keys) break;
-    const int first_chunk = round + static_cast<int>(cluster.block_rank());
-    sum_chunks<kD, kBytes, Turn>(args, b, h, first_chunk, chunk_rows, keys, shared);
+  for (int round = 0; round < kMeanRuns; round += Shape::kAtOnce) {
+    if (round * distance >= keys) break;
+    const int first_run = round + static_cast<int>(cluster.block_rank());
+    sum_runs<kD, kBytes, Turn>(args, b, h, first_run, keys, shared);
     __syncthreads();
     for (int i = opaque_thread(); i < Shape::kGroups * kHeads * kD; i += Shape::kThreads) {
       const int c = i % kD, n = i / kD % kHeads, g = i / (kD * kHeads);
-      *cluster.map_shared_rank(&shared.chunk_sum[n][first_chunk + kMeanCluster * g][c], 0) =
+      *cluster.map_shared_rank(&shared.run_sum[n][first_run + kMeanCluster * g][c], 0) =
           lane_tree<kD>(shared.lanes[g][n], c);
     }
     __syncthreads();

@@ -104,8 +104,8 @@ __device__ const char* element(const OperandArgs& operand, const RowBlock& rows,
 }
 
 /// The units that `Place` gives each thread of a tile, head after head; those of rows past the
-/// valid ones and of channels past d are 0.
-template <int kD, int kBytes, typename Place>
+/// valid ones and of channels past d are 0. kKeeps: there are registers for where copies start.
+template <int kD, int kBytes, typename Place, bool kKeeps>
 class Loader {
  public:
   static constexpr int kCount = Place::kUnits;
@@ -113,20 +113,23 @@ class Loader {
   using Copy = typename Place::Copy;
 
   __device__ Loader(const OperandArgs& operand, const RowBlock& rows, char* slots)
-      : operand_(operand), rows_(rows.valid), slots_(slots) {}
+      : operand_(operand),
+        rows_(rows.valid),
+        slots_(slots),
+        kept_(operand, Copy(kKeeps ? opaque_thread() : 0)) {}
 
   /// Starts copying tile `rows`, where copies can be. The tile before must have been read.
   __device__ void start(const RowBlock& rows) {
     if (!copies()) return;
     const Copy copy(opaque_thread());
-    const int first = copy.first_slot();
-    const char* from = element<kBytes>(operand_, rows, copy.first_row(), copy.first_channel());
+    const Start at = kKeeps ? kept_ : Start(operand_, copy);
+    const char* from = element<kBytes>(operand_, rows, 0, 0) + at.offset;
     if (whole()) {
-      start_whole(first, from, std::make_integer_sequence<int, kCount>());
+      start_whole(at.slot, from, std::make_integer_sequence<int, kCount>());
     } else {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        ptx::cp_async_16(slots_ + (first ^ Copy::slot_flip(i)) + Copy::slot_step(i),
+        ptx::cp_async_16(slots_ + (at.slot ^ Copy::slot_flip(i)) + Copy::slot_step(i),
                          row_address(from, Copy::row_step(i)) + Copy::channel_step(i) * kBytes,
                          inside(copy, i));
       }
@@ -135,27 +138,23 @@ class Loader {
   }
 
   /// The units of tile `rows`, the one that was started; its copies have arrived.
-  __device__ void finish(const RowBlock& rows, Units& units) {
-    const Place at(opaque_thread());
+  __device__ void finish(const RowBlock& rows, const Place& at, Units& units) {
     if (copies()) {
-      const int first = at.first_slot();
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        const uint4 v = *reinterpret_cast<const uint4*>(slots_ + (first ^ Place::slot_flip(i)) +
-                                                        Place::slot_step(i));
+        const uint4 v = *reinterpret_cast<const uint4*>(slots_ + at.slot(i));
         units[i].word[0] = v.x, units[i].word[1] = v.y;
         units[i].word[2] = v.z, units[i].word[3] = v.w;
       }
       return;
     }
-    const char* from = element<kBytes>(operand_, rows, at.first_row(), at.first_channel());
+    const char* from = element<kBytes>(operand_, rows, 0, 0);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       units[i] = {};
-      if (!inside(at, i)) continue;
-      units[i] = load_unit<kBytes>(
-          from + (Place::row_step(i) * operand_.stride_s + Place::channel_step(i)) * kBytes,
-          operand_.wide_loads);
+      if (at.row(i) >= rows_ || at.channel(i) >= operand_.d) continue;
+      units[i] = load_unit<kBytes>(from + (at.row(i) * operand_.stride_s + at.channel(i)) * kBytes,
+                                   operand_.wide_loads);
     }
   }
 
@@ -166,16 +165,26 @@ class Loader {
   }
 
  private:
+  /// Of this thread's first copy, in bytes: its slot, and its source in the tile (32 bits:
+  /// operand_args()).
+  struct Start {
+    int slot, offset;
+
+    __device__ Start(const OperandArgs& operand, const Copy& copy)
+        : slot(copy.first_slot()),
+          offset((copy.first_row() * static_cast<int>(operand.stride_s) + copy.first_channel()) *
+                 kBytes) {}
+  };
+
   /// Whether tiles go through the slots.
   __device__ bool copies() const { return kBytes == 2 && ptx::opaque(operand_.wide_loads) != 0; }
   /// Whether every unit of every thread is inside.
   __device__ bool whole() const {
     return Place::kCovers && ptx::opaque(rows_) >= kTileRows && operand_.d == kD;
   }
-  template <typename At>
-  __device__ bool inside(const At& at, int i) const {
-    return at.first_row() + At::row_step(i) < rows_ &&
-           at.first_channel() + At::channel_step(i) < operand_.d;
+  __device__ bool inside(const Copy& copy, int i) const {
+    return copy.first_row() + Copy::row_step(i) < rows_ &&
+           copy.first_channel() + Copy::channel_step(i) < operand_.d;
   }
   __device__ const char* row_address(const char* from, int step) const {
     return from + step * operand_.stride_s * kBytes;
@@ -190,6 +199,7 @@ class Loader {
   const OperandArgs& operand_;
   const int rows_;  // valid ones of the tile
   char* slots_;
+  const Start kept_;
 };
 
 }  // namespace octavo::sm90

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host side of the quantiser: workspace, arguments, launches.
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/tile_table.h"
 #include "core/validate.h"
@@ -76,6 +77,12 @@ struct Workspace {
   std::size_t bytes = 0;
 };
 
+/// Whether the rows of a tile lie within 2^31 bytes: offsets of wide loads have 32 bits.
+bool rows_are_near(const TensorView& x) {
+  constexpr std::int64_t kMost = 0x7fffffff / (kTileRows * 4);
+  return std::abs(x.stride[1]) <= kMost;
+}
+
 OperandArgs operand_args(const TensorView& x, const DeviceOperand& out, float* amax) {
   OperandArgs args;
   args.x = x.numel() == 0 ? nullptr : x.data;
@@ -92,7 +99,7 @@ OperandArgs operand_args(const TensorView& x, const DeviceOperand& out, float* a
   args.d = static_cast<int>(out.d);
   args.granularity = out.granularity;
   args.e5m2 = out.dtype == DType::f8_e5m2;
-  args.wide_loads = rows_are_wide(x);
+  args.wide_loads = rows_are_wide(x) && rows_are_near(x);
   return args;
 }
 
@@ -298,6 +305,30 @@ std::string why_not_quantised(const AttentionProblem& problem) {
          std::to_string(unit) + " for the GPU kernels";
 }
 
+DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std::size_t bytes,
+                             CudaStream stream, const std::int32_t* device_key_lengths,
+                             ScoreShift shift) {
+  const AttentionProblem problem = validate(params);
+  check_memory(problem);
+  const std::string reason = why_not_quantised(problem);
+  if (!reason.empty()) throw Error(ErrorCode::unsupported, "quantize_on_device: " + reason);
+  Workspace work(problem, workspace);
+  if (workspace == nullptr || bytes < work.bytes || !is_aligned(workspace)) {
+    refuse("workspace has " + std::to_string(bytes) + " bytes; must have " +
+           std::to_string(work.bytes) + " at a 256-byte boundary");
+  }
+  if (shift == ScoreShift::unused) work.qkv.score_shift = nullptr;
+  const QuantizeArgs args = make_args(problem, params, work, device_key_lengths);
+  if (work.amax != nullptr) {
+    check(cudaMemsetAsync(work.amax, 0, static_cast<std::size_t>(work.amax_count) * sizeof(float),
+                          stream),
+          "clearing amax");
+  }
+  launch_all(args, work.qkv.q.padded_d, work.qkv.v.padded_d, size_of(problem.q.x.dtype),
+             size_of(problem.v.x.dtype), stream);
+  return work.qkv;
+}
+
 }  // namespace octavo::sm90
 
 namespace octavo {
@@ -332,24 +363,8 @@ std::size_t quantize_workspace_bytes(const QuantizeParams& params) {
 
 DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std::size_t bytes,
                              CudaStream stream, const std::int32_t* device_key_lengths) {
-  const AttentionProblem problem = validate(params);
-  sm90::check_memory(problem);
-  const std::string reason = sm90::why_not_quantised(problem);
-  if (!reason.empty()) throw Error(ErrorCode::unsupported, "quantize_on_device: " + reason);
-  const sm90::Workspace work(problem, workspace);
-  if (workspace == nullptr || bytes < work.bytes || !sm90::is_aligned(workspace)) {
-    sm90::refuse("workspace has " + std::to_string(bytes) + " bytes; must have " +
-                 std::to_string(work.bytes) + " at a 256-byte boundary");
-  }
-  const sm90::QuantizeArgs args = sm90::make_args(problem, params, work, device_key_lengths);
-  if (work.amax != nullptr) {
-    sm90::check(cudaMemsetAsync(work.amax, 0,
-                                static_cast<std::size_t>(work.amax_count) * sizeof(float), stream),
-                "clearing amax");
-  }
-  sm90::launch_all(args, work.qkv.q.padded_d, work.qkv.v.padded_d, size_of(problem.q.x.dtype),
-                   size_of(problem.v.x.dtype), stream);
-  return work.qkv;
+  return sm90::quantize_on_device(params, workspace, bytes, stream, device_key_lengths,
+                                  sm90::ScoreShift::wanted);
 }
 
 void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStream stream,

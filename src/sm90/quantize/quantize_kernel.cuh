@@ -17,8 +17,8 @@ namespace octavo::sm90 {
 template <int kD, int kBytes>
 struct Shared {
   static constexpr int kSlots =
-      kBytes == 2 ? (RowPlace<kD>::kUnits > KeyPatches<kD>::kUnits ? RowPlace<kD>::kUnits
-                                                                   : KeyPatches<kD>::kUnits)
+      kBytes == 2 ? (ArrivalPlace<kD>::kUnits > KeyPatches<kD>::kUnits ? ArrivalPlace<kD>::kUnits
+                                                                       : KeyPatches<kD>::kUnits)
                   : 0;
   static constexpr std::size_t kSlotBytes = kSlots * TileShape<kD>::kThreads * kUnitBytes;
 
@@ -59,6 +59,7 @@ __device__ void walk_operands(const QuantizeArgs& args) {
 template <int kD, int kBytes, typename Embedding>
 __global__ void __launch_bounds__(TileShape<kD>::kThreads, min_blocks<kD, kBytes>())
     quantize_kernel(const __grid_constant__ QuantizeArgs args) {
+  ptx::launch_dependents();
   walk_operands<kD, kBytes, Embedding, CastRows, CastPatches>(args);
 }
 

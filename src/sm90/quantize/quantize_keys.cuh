@@ -84,9 +84,9 @@ __device__ void cast_patches(const KeyPatches<kD>& at, const Patches<kD>& values
 #pragma unroll
       for (int n = 0; n < kPatchKeys; ++n) {
         const int i = p * kPatchKeys + n;
-        y[n] = __fmul_rn(values.x[i][j], scale[i]);
+        y[n] = scaled(values.x[i][j], scale[i]);
       }
-      put_word<kD>(transpose, at.channel(p) + j, at.u, cast4<Format>(y[0], y[1], y[2], y[3]));
+      put_word<kD>(transpose, at.patch(p) + j, at.u, cast4<Format>(y[0], y[1], y[2], y[3]));
     }
   }
 }
@@ -135,7 +135,7 @@ struct AmaxPatches {
 /// A thread block's run of heads of V.
 template <int kD, int kBytes, typename Finish>
 __device__ void walk_keys(const QuantizeArgs& args, int block, char* slots, KeyShared<kD>& shared) {
-  using Load = Loader<kD, kBytes, KeyPatches<kD>>;
+  using Load = Loader<kD, kBytes, KeyPatches<kD>, false>;
   const OperandArgs& operand = args.v;
   RowBlock rows = key_block(operand, args.lengths, block);
   Load loader(operand, rows, slots);
@@ -148,7 +148,7 @@ __device__ void walk_keys(const QuantizeArgs& args, int block, char* slots, KeyS
     {
       typename Load::Units units;
       Load::wait();
-      loader.finish(rows, units);
+      loader.finish(rows, at, units);
       unpack<kBytes>(units, operand.dtype, NoFlip(), values.x);
     }
     if (turn + 1 < operand.run) loader.start(rows.next_head());

@@ -31,6 +31,7 @@ struct Query {
   static __device__ RowBlock rows(const QuantizeArgs& args, int block) {
     return row_block(args.q, block);
   }
+  static __device__ bool smooths(const QuantizeArgs& args) { return args.score_shift != nullptr; }
   static __device__ int mean_head(const QuantizeArgs& args, int h) {
     return args.by_group.quotient(h);
   }
@@ -61,6 +62,7 @@ struct Key {
   static __device__ RowBlock rows(const QuantizeArgs& args, int block) {
     return key_block(args.k, args.lengths, args.k.blocks - 1 - block);
   }
+  static __device__ bool smooths(const QuantizeArgs& args) { return args.mean != nullptr; }
   static __device__ int mean_head(const QuantizeArgs&, int h) { return h; }
   static constexpr bool kShifts = false;
 
@@ -97,37 +99,46 @@ __device__ void row_scales(const OperandArgs& operand, const RowBlock& rows, con
   }
 }
 
+/// Scales of a thread's rows, with the signs that rotated units have wrong: those of even units and
+/// of odd ones.
+template <int kD>
+struct SignedScales {
+  float value[Rows<kD>::kCount][2];
+
+  __device__ SignedScales(const QuantizeArgs& args, const RowPlace<kD>& at,
+                          const float (&scale)[Rows<kD>::kCount]) {
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int channel = at.first_channel() + RowPlace<kD>::channel_step(k);
+      const std::uint32_t sign = rotation_sign<kD>(args, channel);
+#pragma unroll
+      for (int i = 0; i < Rows<kD>::kCount; ++i) value[i][k] = flipped(scale[i], sign);
+    }
+  }
+};
+
 template <int kD, typename Format>
 __device__ void cast_rows(const OperandArgs& operand, const RowBlock& rows, const RowPlace<kD>& at,
-                          const Rows<kD>& values, const float (&scale)[Rows<kD>::kCount]) {
-  std::uint8_t* codes =
-      operand.codes + (std::int64_t{rows.head} * operand.padded_rows + rows.first + at.first) * kD +
-      at.first_channel();
-  constexpr int kTogether = RowPlace<kD>::kPairs ? 2 : 1;
+                          const Rows<kD>& values, const SignedScales<kD>& scale) {
+  std::uint8_t* codes = operand.codes +
+                        (std::int64_t{rows.head} * operand.padded_rows + rows.first) * kD +
+                        (at.first * kD + at.first_channel());
 #pragma unroll
   for (int i = 0; i < Rows<kD>::kCount; ++i) {
     const bool valid = at.row(i) < rows.valid;
 #pragma unroll
-    for (int k = 0; k < Rows<kD>::kUnits; k += kTogether) {
-      uint2 unit[kTogether];
-#pragma unroll
-      for (int n = 0; n < kTogether; ++n) {
-        unit[n] = cast_unit<Format>(values.x[i][k + n], scale[i]);
-        if (!valid) unit[n] = {0, 0};
-      }
+    for (int k = 0; k < Rows<kD>::kUnits; ++k) {
+      uint2 unit = cast_unit<Format>(values.x[i][k], scale.value[i][k % 2]);
+      if (!valid) unit = {0, 0};
       std::uint8_t* to = codes + i * kRowsAtOnce * kD + RowPlace<kD>::channel_step(k);
-      if constexpr (kTogether == 2) {
-        *reinterpret_cast<uint4*>(to) = {unit[0].x, unit[0].y, unit[1].x, unit[1].y};
-      } else {
-        *reinterpret_cast<uint2*>(to) = unit[0];
-      }
+      *reinterpret_cast<uint2*>(to) = unit;
     }
   }
 }
 
 template <int kD, typename E4m3Cast, typename E5m2Cast>
 __device__ void cast_rows(const OperandArgs& operand, const RowBlock& rows, const RowPlace<kD>& at,
-                          const Rows<kD>& values, const float (&scale)[Rows<kD>::kCount]) {
+                          const Rows<kD>& values, const SignedScales<kD>& scale) {
   if (ptx::opaque(operand.e5m2)) {
     cast_rows<kD, E5m2Cast>(operand, rows, at, values, scale);
   } else {
@@ -138,11 +149,13 @@ __device__ void cast_rows(const OperandArgs& operand, const RowBlock& rows, cons
 /// What is done with a tile in registers: the cast ..
 struct CastRows {
   template <int kD, typename Operand>
-  static __device__ void finish(const OperandArgs& operand, const RowBlock& rows,
+  static __device__ void finish(const QuantizeArgs& args, const RowBlock& rows,
                                 const RowPlace<kD>& at, const float (&a)[Rows<kD>::kCount],
                                 bool infinite, const Rows<kD>& values, float* warp_max) {
-    float scale[Rows<kD>::kCount];
-    row_scales<kD, Operand>(operand, rows, at, a, warp_max, scale);
+    const OperandArgs& operand = Operand::operand(args);
+    float scales[Rows<kD>::kCount];
+    row_scales<kD, Operand>(operand, rows, at, a, warp_max, scales);
+    const SignedScales<kD> scale(args, at, scales);
     if (infinite) {
       cast_rows<kD, WithInfinities<E4m3>, WithInfinities<E5m2>>(operand, rows, at, values, scale);
     } else {
@@ -154,9 +167,10 @@ struct CastRows {
 /// .. or, for scales that span a head or the tensor, amax first.
 struct AmaxRows {
   template <int kD, typename Operand>
-  static __device__ void finish(const OperandArgs& operand, const RowBlock& rows,
+  static __device__ void finish(const QuantizeArgs& args, const RowBlock& rows,
                                 const RowPlace<kD>& at, const float (&a)[Rows<kD>::kCount], bool,
                                 const Rows<kD>&, float* warp_max) {
+    const OperandArgs& operand = Operand::operand(args);
     if (!is_coarse(operand)) return;
     const float most = warps_max<TileShape<kD>::kWarps>(largest(a), warp_max, at.thread);
     if (threadIdx.x == 0) add_coarse_amax(operand, rows, most);
@@ -166,24 +180,26 @@ struct AmaxRows {
 /// The rows in FP32, embedded and rotated.
 template <int kD, int kBytes, typename Operand, typename Embedding>
 __device__ void transform_rows(const QuantizeArgs& args, const RowBlock& rows,
-                               const RowPlace<kD>& at, const Embedding& embedding,
+                               const ArrivalPlace<kD>& at, const Embedding& embedding,
                                const Signs<kD>& signs,
-                               const Unit<kBytes> (&units)[RowPlace<kD>::kUnits],
+                               const Unit<kBytes> (&units)[ArrivalPlace<kD>::kUnits],
                                Rows<kD>& values) {
   const OperandArgs& operand = Operand::operand(args);
-  if constexpr (Embedding::kTurns && kBytes == 4 && kD == 256) {
+  if constexpr (kBytes == 4 && kD == 256) {
     unpack<kBytes>(units, operand.dtype, ThreadSignBits<kD>(args, at), values.units());
   } else {
-    unpack<kBytes>(units, operand.dtype, ThreadSigns<kD>{signs.of(at)}, values.units());
+    unpack<kBytes>(units, operand.dtype, ThreadSigns<kD>(signs, at), values.units());
   }
 #pragma unroll
   for (int i = 0; i < Rows<kD>::kCount; ++i) {
-    embedding.template turn<kD, kBytes>(operand, rows, at, at.row(i), signs, values.x[i]);
+    const int row = at.row(i * Rows<kD>::kUnits);
+    embedding.template turn<kD, kBytes>(operand, rows, at, row, signs, values.x[i]);
   }
   if (args.rotate) rotate_rows<kD>(at.l, values);
 }
 
-/// The means that a run of heads needs, which the launch before works out. All threads call.
+/// The means that a run of heads needs, which the launch before works out, with the signs of
+/// rotated values. All threads call.
 template <int kD, typename Operand>
 __device__ void load_means(const QuantizeArgs& args, const RowBlock& rows, RowShared<kD>& shared) {
   ptx::wait_for_launch_before();
@@ -192,7 +208,8 @@ __device__ void load_means(const QuantizeArgs& args, const RowBlock& rows, RowSh
     const int h = i / kD, c = i % kD;
     const std::int64_t head =
         std::int64_t{rows.b} * args.k.heads + Operand::mean_head(args, rows.h + h);
-    shared.mean[h].value[ChannelMeans<kD>::at(c)] = args.mean[head * kD + c];
+    shared.mean[h].value[ChannelMeans<kD>::at(c)] =
+        flipped(args.mean[head * kD + c], rotation_sign<kD>(args, c));
   }
   __syncthreads();
 }
@@ -202,7 +219,7 @@ __device__ void load_means(const QuantizeArgs& args, const RowBlock& rows, RowSh
 template <int kD, int kBytes, typename Operand, typename Embedding, typename Finish>
 __device__ void walk_rows(const QuantizeArgs& args, int block, char* slots, RowShared<kD>& shared,
                           const Embedding& embedding) {
-  using Load = Loader<kD, kBytes, RowPlace<kD>>;
+  using Load = Loader<kD, kBytes, ArrivalPlace<kD>, !Embedding::kTurns && kBytes == 2>;
   const OperandArgs& operand = Operand::operand(args);
   RowBlock rows = Operand::rows(args, block);
   Load loader(operand, rows, slots);
@@ -210,25 +227,27 @@ __device__ void walk_rows(const QuantizeArgs& args, int block, char* slots, RowS
   init_signs<kD>(args, shared.signs);
   __syncthreads();
   embedding.stage(Operand::position(args) + rows.first, operand.rows - rows.first, shared.signs);
-  const bool smooths = args.mean != nullptr, late = operand.run == 1;
+  const bool smooths = Operand::smooths(args), late = operand.run == 1;
   if (smooths && !late) load_means<kD, Operand>(args, rows, shared);
   if constexpr (Embedding::kTurns) __syncthreads();
   for (int turn = 0; turn < operand.run; ++turn) {
+    Rows<kD> values;
+    {
+      typename Load::Units units;
+      const ArrivalPlace<kD> arrival(RowPlace<kD>(opaque_thread()), args.rotate);
+      Load::wait();
+      loader.finish(rows, arrival, units);
+      __syncwarp();  // the tile has been read
+      if (turn + 1 < operand.run) loader.start(rows.next_head());
+      transform_rows<kD, kBytes, Operand>(args, rows, arrival, embedding, shared.signs, units,
+                                          values);
+    }
     const RowPlace<kD> at(opaque_thread());
     const auto smooth = [&](Rows<kD>& values) {
       if (!smooths) return;
       if (late) load_means<kD, Operand>(args, rows, shared);
       Operand::template smooth<kD>(args, rows, at, shared.mean[turn], values);
     };
-    Rows<kD> values;
-    {
-      typename Load::Units units;
-      Load::wait();
-      loader.finish(rows, units);
-      __syncwarp();  // the tile has been read
-      if (turn + 1 < operand.run) loader.start(rows.next_head());
-      transform_rows<kD, kBytes, Operand>(args, rows, at, embedding, shared.signs, units, values);
-    }
     if (!Operand::kShifts) smooth(values);
     float a[Rows<kD>::kCount];
     const bool infinite = finite_amax(values.flat(), a);
@@ -236,7 +255,7 @@ __device__ void walk_rows(const QuantizeArgs& args, int block, char* slots, RowS
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
       if (at.row(i) >= rows.valid) a[i] = 0;  // stages made something of their zeros
     }
-    Finish::template finish<kD, Operand>(operand, rows, at, a, infinite, values,
+    Finish::template finish<kD, Operand>(args, rows, at, a, infinite, values,
                                          shared.warp_max[turn % 2]);
     if (Operand::kShifts) smooth(values);
     rows = rows.next_head();

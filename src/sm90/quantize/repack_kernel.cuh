@@ -23,17 +23,17 @@ __global__ void __launch_bounds__(TileShape<kD>::kThreads)
     std::uint8_t code[kPatchKeys][kChannels];
 #pragma unroll
     for (int n = 0; n < kPatchKeys; ++n) {
-      const bool inside = at.row(n) < rows.valid && at.channel(p) < v.d;
+      const bool inside = at.row(n) < rows.valid && at.patch(p) < v.d;
 #pragma unroll
       for (int j = 0; j < kChannels; ++j) {
-        code[n][j] = inside ? base[at.row(n) * v.stride_s + at.channel(p) + j] : 0;
+        code[n][j] = inside ? base[at.row(n) * v.stride_s + at.patch(p) + j] : 0;
       }
     }
 #pragma unroll
     for (int j = 0; j < kChannels; ++j) {
       const std::uint32_t word = code[0][j] | code[1][j] << 8 | code[2][j] << 16 |
                                  static_cast<std::uint32_t>(code[3][j]) << 24;
-      put_word<kD>(storage, at.channel(p) + j, at.u, word);
+      put_word<kD>(storage, at.patch(p) + j, at.u, word);
     }
   }
   __syncthreads();

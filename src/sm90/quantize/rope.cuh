@@ -20,7 +20,7 @@ struct NoRope {
   template <int kD>
   __device__ void stage(std::int64_t, int, const Signs<kD>&) const {}
   template <int kD, int kBytes>
-  __device__ void turn(const OperandArgs&, const RowBlock&, const RowPlace<kD>&, int,
+  __device__ void turn(const OperandArgs&, const RowBlock&, const ArrivalPlace<kD>&, int,
                        const Signs<kD>&, float (&)[Rows<kD>::kUnits][kChannels]) const {}
 };
 
@@ -93,16 +93,16 @@ class WithRope {
 
   /// Turns a thread's units of row `row` of the tile.
   template <int kD, int kBytes>
-  __device__ void turn(const OperandArgs& operand, const RowBlock& rows, const RowPlace<kD>& at,
+  __device__ void turn(const OperandArgs& operand, const RowBlock& rows, const ArrivalPlace<kD>& at,
                        int row, const Signs<kD>& signs,
                        float (&x)[Rows<kD>::kUnits][kChannels]) const {
     const float* cos = angle_ + row * pitch(rope_);
     const float* sin = cos + rope_.half;
     if (rope_.interleaved) {
       turn_neighbours<kD>(at, cos, sin, x);
-    } else if (kHalvesInThread<kD> && 2 * rope_.half == kD) {
+    } else if (2 * rope_.half == kD && halves_in_thread<kD>(at)) {
       turn_halves<kD>(at, cos, sin, x);
-    } else if (kD == 64 && 2 * rope_.half == kD) {
+    } else if (2 * rope_.half == kD && kD == 64) {
       turn_across<kD>(at, cos, sin, x);
     } else {
       turn_part<kD, kBytes>(operand, rows, at, row, signs, cos, sin, x);
@@ -120,7 +120,7 @@ class WithRope {
   }
 
   template <int kD>
-  __device__ void turn_neighbours(const RowPlace<kD>& at, const float* cos, const float* sin,
+  __device__ void turn_neighbours(const ArrivalPlace<kD>& at, const float* cos, const float* sin,
                                   float (&x)[Rows<kD>::kUnits][kChannels]) const {
 #pragma unroll
     for (int k = 0; k < Rows<kD>::kUnits; ++k) {
@@ -134,11 +134,14 @@ class WithRope {
 
   /// Whether channels c and c + kD / 2 are the same thread's.
   template <int kD>
-  static constexpr bool kHalvesInThread = RowPlace<kD>::kPairs ? kD >= 128 : kD % 64 == 0;
+  static __device__ bool halves_in_thread(const ArrivalPlace<kD>& at) {
+    if constexpr (kD == 64) return !at.pairs;
+    return kD % 64 == 0;
+  }
 
-  /// half_split over all of a row of 64 channels: partners are two threads apart.
+  /// half_split over all of a row of 64 channels in neighbours: partners are two threads apart.
   template <int kD>
-  __device__ void turn_across(const RowPlace<kD>& at, const float* cos, const float* sin,
+  __device__ void turn_across(const ArrivalPlace<kD>& at, const float* cos, const float* sin,
                               float (&x)[Rows<kD>::kUnits][kChannels]) const {
     const bool lower = at.l < kThreadsPerRow / 2;
 #pragma unroll
@@ -157,7 +160,7 @@ class WithRope {
 
   /// half_split over all of the row: both channels of a pair are this thread's.
   template <int kD>
-  __device__ void turn_halves(const RowPlace<kD>& at, const float* cos, const float* sin,
+  __device__ void turn_halves(const ArrivalPlace<kD>& at, const float* cos, const float* sin,
                               float (&x)[Rows<kD>::kUnits][kChannels]) const {
     constexpr int kHalf = Rows<kD>::kUnits / 2;
 #pragma unroll
@@ -173,7 +176,7 @@ class WithRope {
   /// half_split over a part of the row: partners may be another thread's, so they are read again.
   template <int kD, int kBytes>
   __device__ void turn_part(const OperandArgs& operand, const RowBlock& rows,
-                            const RowPlace<kD>& at, int row, const Signs<kD>& signs,
+                            const ArrivalPlace<kD>& at, int row, const Signs<kD>& signs,
                             const float* cos, const float* sin,
                             float (&x)[Rows<kD>::kUnits][kChannels]) const {
 #pragma unroll
@@ -187,7 +190,7 @@ class WithRope {
       const Unit<kBytes> partner[1] = {
           load_unit<kBytes>(element<kBytes>(operand, rows, row, from), operand.wide_loads)};
       float other[1][kChannels], c[kChannels], s[kChannels];
-      unpack<kBytes>(partner, operand.dtype, ThreadSigns<kD>{signs.value + signs.at(from)}, other);
+      unpack<kBytes>(partner, operand.dtype, UnitSigns{signs.value + signs.at(from)}, other);
       load8(cos + i, c);
       load8(sin + i, s);
 #pragma unroll

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `rotate`: x <- x D H (core/hadamard.h). Two of the distances, 16 and 32 channels (8 and 16
-// where a thread's units are no pairs), are between the threads of a row; all others between
-// registers.
+// Stage `rotate`: x <- x D H (core/hadamard.h). Two of the distances are between the threads of a
+// row, all others between registers.
+//
+// Where the head dim is a power of two the two are 16 and 32 channels. Each thread keeps half of
+// its values, sends the other half and gets as many: that channel 8 apart becomes the thread, and
+// the one 16 apart a register. It then works out both a + b and a - b, so half as many values
+// travel as where each thread works out one of them. What a thread makes of the half it kept has
+// the wrong sign where it was `b` that it kept: rotation_flips(), which the mean has as well and
+// the scale takes back.
+//
+// Else distances 8 and 16 are between threads, each of which sends all it has.
 #pragma once
 
 #include <climits>
@@ -28,10 +36,6 @@ struct ChannelConstants {
   alignas(16) T value[kD + kD / 8];
 
   static __device__ constexpr int at(int channel) { return channel + channel / 32 * 4; }
-  /// What `place` needs from: add at(RowPlace::channel_step(k)).
-  __device__ const T* of(const RowPlace<kD>& place) const {
-    return value + at(place.first_channel());
-  }
 };
 
 /// Sign bits that D exchanges.
@@ -61,11 +65,22 @@ __device__ inline void load8(const float* from, float (&x)[kChannels]) {
 /// The sign bits of a thread's units, for unpack().
 template <int kD>
 struct ThreadSigns {
-  const std::uint32_t* first;
+  const std::uint32_t *near, *far;
+
+  __device__ ThreadSigns(const Signs<kD>& signs, const ArrivalPlace<kD>& at)
+      : near(signs.value + signs.at(at.near())), far(signs.value + signs.at(at.far())) {}
 
   __device__ std::uint32_t operator()(int i, int j) const {
-    return first[Signs<kD>::at(RowPlace<kD>::channel_step(i)) + j];
+    const int k = i % TileShape<kD>::kRowUnits;
+    return (k % 2 == 0 ? near : far)[Signs<kD>::at(ArrivalPlace<kD>::channel_step(k)) + j];
   }
+};
+
+/// The sign bits of one unit, for unpack().
+struct UnitSigns {
+  const std::uint32_t* first;
+
+  __device__ std::uint32_t operator()(int, int j) const { return first[j]; }
 };
 
 /// As ThreadSigns, from the bits themselves. FP32 rows of 256 channels leave no registers for sign
@@ -73,16 +88,14 @@ struct ThreadSigns {
 template <int kD>
 struct ThreadSignBits {
   const SignBits& signs;
-  int first;           // channel
+  const ArrivalPlace<kD>& at;
   std::uint32_t sign;  // 0 where nothing is rotated
 
-  __device__ ThreadSignBits(const QuantizeArgs& args, const RowPlace<kD>& at)
-      : signs(args.signs),
-        first(at.first_channel()),
-        sign(ptx::opaque(args.rotate ? INT_MIN : 0)) {}
+  __device__ ThreadSignBits(const QuantizeArgs& args, const ArrivalPlace<kD>& at_)
+      : signs(args.signs), at(at_), sign(ptx::opaque(args.rotate ? INT_MIN : 0)) {}
 
   __device__ std::uint32_t operator()(int i, int j) const {
-    const int channel = first + RowPlace<kD>::channel_step(i);
+    const int channel = at.channel(i);
     const auto bits = static_cast<std::uint32_t>(signs.word[channel / 64] >> channel % 64);
     return bits << (31 - j) & sign;
   }
@@ -94,17 +107,51 @@ __device__ inline void butterfly(float& a, float& b) {
   a = sum;
 }
 
+/// Whether a rotated value of this channel has the wrong sign.
+template <int kD>
+__device__ constexpr bool rotation_flips(int channel) {
+  const int bit8 = channel >> 3 & 1, bit16 = channel >> 4 & 1, bit32 = channel >> 5 & 1;
+  return kExchanges<kD> && (bit16 & (bit8 ^ bit32)) != 0;
+}
+
+/// The sign bit of a rotated value of this channel that must be exchanged.
+template <int kD>
+__device__ std::uint32_t rotation_sign(const QuantizeArgs& args, int channel) {
+  return args.rotate && rotation_flips<kD>(channel) ? 0x80000000u : 0;
+}
+
+__device__ inline float shuffle_xor(float x, int distance) {
+  return __shfl_xor_sync(0xffffffffu, x, distance);
+}
+
+/// Distances 8, 16 and 32, of a row as it arrived; leaves it in RowPlace's order.
+template <int kD>
+__device__ void rotate_exchanging(int l, float (&x)[Rows<kD>::kUnits][kChannels]) {
+  const float side8 = (l & 1) != 0 ? -1.0f : 1.0f, side16 = (l & 2) != 0 ? -1.0f : 1.0f;
+#pragma unroll
+  for (int k = 0; k < Rows<kD>::kUnits; k += 2) {
+#pragma unroll
+    for (int j = 0; j < kChannels; ++j) {
+      const float a = x[k][j], b = x[k + 1][j];
+      const float keep8 = fmaf(b, side8, a), send8 = fmaf(b, -side8, a);
+      const float other8 = shuffle_xor(send8, 1);
+      const float keep16 = fmaf(other8, side16, keep8), send16 = fmaf(other8, -side16, keep8);
+      const float other16 = shuffle_xor(send16, 2);
+      x[k][j] = __fadd_rn(keep16, other16);
+      x[k + 1][j] = __fsub_rn(keep16, other16);
+    }
+  }
+}
+
 /// Butterflies with the thread at `distance` of the row: a + b for the lower, a - b for the upper
 /// one, both as own * +-1 + other.
 template <int kD>
 __device__ void rotate_across(int l, int distance, float (&x)[Rows<kD>::kUnits][kChannels]) {
   const float sign = (l & distance) != 0 ? -1.0f : 1.0f;
 #pragma unroll
-  for (int k = 0; k < Rows<kD>::kUnits; ++k) {
+  for (auto& unit : x) {
 #pragma unroll
-    for (int j = 0; j < kChannels; ++j) {
-      x[k][j] = fmaf(x[k][j], sign, __shfl_xor_sync(0xffffffffu, x[k][j], distance));
-    }
+    for (float& y : unit) y = fmaf(y, sign, shuffle_xor(y, distance));
   }
 }
 
@@ -120,14 +167,17 @@ __device__ void rotate_units(int distance, float (&x)[Rows<kD>::kUnits][kChannel
 
 template <int kD>
 __device__ void rotate_rows(int l, Rows<kD>& rows) {
-  constexpr bool kPairs = RowPlace<kD>::kPairs;
 #pragma unroll
   for (auto& x : rows.x) {
-    if constexpr (kPairs) rotate_units<kD>(1, x);  // channels 8 apart
-    rotate_across<kD>(l, 1, x);
-    rotate_across<kD>(l, 2, x);
+    if constexpr (kExchanges<kD>) {
+      rotate_exchanging<kD>(l, x);
+    } else {
+      rotate_across<kD>(l, 1, x);
+      rotate_across<kD>(l, 2, x);
+    }
 #pragma unroll
-    for (int h = kPairs ? 2 : 1; h < hadamard_size(kD) / (kChannels * kThreadsPerRow); h *= 2) {
+    for (int h = kExchanges<kD> ? 2 : 1; h < hadamard_size(kD) / (kChannels * kThreadsPerRow);
+         h *= 2) {
       rotate_units<kD>(h, x);
     }
 #pragma unroll

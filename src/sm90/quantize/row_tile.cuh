@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who owns what of a tile of 128 rows of one (batch, head), in units of eight channels:
 //
-//   Q, K   four threads a row (RowPlace)
+//   Q, K   four threads a row (ArrivalPlace; after the rotation RowPlace)
 //   V      a thread has a unit of the four keys at positions 4 u + {0..3} of the kernels' key order
 //          (core/kv_order.h): codes that are neighbours in V^T (KeyPatch)
 //
@@ -37,57 +37,77 @@ struct TileShape {
 };
 
 /// Where a row's 16-bit units lie in shared memory. Odd rows have theirs exchanged, so that threads
-/// which read a unit of two neighbouring rows meet in no bank.
+/// which read a unit of two neighbouring rows meet in no bank, in either place of theirs.
 template <int kD>
 struct RowSlots {
   static constexpr int kUnits = kD / kChannels, kBytes = kUnits * kUnitBytes;
-  static constexpr bool kPairs = (kD & (kD - 1)) == 0;
 
   static __device__ constexpr int swizzle(int row) {
-    return kPairs ? row % 2 * kUnitBytes : (kBytes % 128 == 0 ? row % 2 * 4 * kUnitBytes : 0);
+    return kBytes % 128 == 0 ? row % 2 * 5 * kUnitBytes : 0;
   }
   static __device__ constexpr int offset(int row, int unit) {
     return row * kBytes + ((unit * kUnitBytes) ^ swizzle(row));
   }
 };
 
-/// Units of Q or K. Where the head dim is a power of two, a thread has pairs of neighbours, 2 l,
-/// 2 l + 1 and every eighth on: it stores 16 codes at a time. Else units l, l + 4, ..
+/// Whether the threads of a row exchange units while they rotate it: where the head dim is a power
+/// of two (rotate.cuh).
+template <int kD>
+inline constexpr bool kExchanges = (kD & (kD - 1)) == 0;
+
+/// Which rows of Q or K a thread has, and of each units l, l + 4, ..
 template <int kD>
 struct RowPlace {
   using Shape = TileShape<kD>;
-  using Slots = RowSlots<kD>;
-  static constexpr bool kPairs = Slots::kPairs;
-  static constexpr int kUnits = Shape::kRows * Shape::kRowUnits;
-  static constexpr bool kCovers = true;  // every unit of every thread is in the tile
   int thread;
   int l, first;  // place in the row; the first of this thread's rows in the tile
 
-  __device__ explicit RowPlace(int thread_ = static_cast<int>(threadIdx.x))
+  __device__ explicit RowPlace(int thread_)
       : thread(thread_),
         l(thread % kThreadsPerRow),
         first(thread / 32 * kWarpRows + thread % 32 / kThreadsPerRow) {}
 
   __device__ int row(int i) const { return first + i * kRowsAtOnce; }
-  __device__ int channel(int k) const { return first_channel() + channel_step(k); }
+  __device__ int first_channel() const { return l * kChannels; }
+  /// Unit k's distance from the first one.
+  static __device__ constexpr int channel_step(int k) { return k * kThreadsPerRow * kChannels; }
 
-  __device__ int first_row() const { return first; }
-  __device__ int first_channel() const { return l * kChannels * (kPairs ? 2 : 1); }
-  /// Unit i's distance from the first one.
-  static __device__ constexpr int row_step(int i) { return i / Shape::kRowUnits * kRowsAtOnce; }
-  static __device__ constexpr int channel_step(int i) {
+  static constexpr int kWarpRows = kRowsAtOnce * Shape::kRows;
+};
+
+/// As RowPlace, of a row that is yet to be rotated: neighbours 2 l, 2 l + 1 and every eighth on
+/// where the threads of a row will exchange half of them.
+template <int kD>
+struct ArrivalPlace {
+  using Shape = TileShape<kD>;
+  using Slots = RowSlots<kD>;
+  static constexpr int kUnits = Shape::kRows * Shape::kRowUnits;
+  static constexpr bool kCovers = true;  // every unit of every thread is in the tile
+  int l, first;
+  bool pairs;  // whether its units are neighbours in pairs
+
+  __device__ ArrivalPlace(const RowPlace<kD>& at, bool rotates)
+      : l(at.l), first(at.first), pairs(kExchanges<kD> && rotates) {}
+
+  /// Channel of the first and second unit; the others are 64 channels on.
+  __device__ int near() const { return l * kChannels * (pairs ? 2 : 1); }
+  __device__ int far() const { return near() + kChannels * (pairs ? 1 : kThreadsPerRow); }
+
+  /// Channel and row of unit i.
+  __device__ int channel(int i) const {
     const int k = i % Shape::kRowUnits;
-    return (kPairs ? k % 2 + k / 2 * 2 * kThreadsPerRow : k * kThreadsPerRow) * kChannels;
+    return (k % 2 == 0 ? near() : far()) + channel_step(k);
+  }
+  __device__ int row(int i) const { return first + row_step(i); }
+  static __device__ constexpr int channel_step(int k) {
+    return k / 2 * 2 * kThreadsPerRow * kChannels;
   }
 
-  /// Slot of unit i: (first_slot ^ slot_flip(i)) + slot_step(i).
-  __device__ int first_slot() const { return Slots::offset(first, first_channel() / kChannels); }
-  static __device__ constexpr int slot_flip(int i) {
-    return channel_step(i) / kChannels * kUnitBytes & Slots::swizzle(1);
-  }
-  static __device__ constexpr int slot_step(int i) {
-    const int bytes = channel_step(i) / kChannels * kUnitBytes;
-    return row_step(i) * Slots::kBytes + bytes - slot_flip(i);
+  /// Offset of unit i among the tile's slots.
+  __device__ int slot(int i) const {
+    const int k = i % Shape::kRowUnits;
+    return Slots::offset(first, (k % 2 == 0 ? near() : far()) / kChannels) +
+           row_step(i) * Slots::kBytes + channel_step(k) / kChannels * kUnitBytes;
   }
 
   /// Which units a thread copies: a warp takes its rows one after another, since memory likes long
@@ -101,7 +121,9 @@ struct RowPlace {
     int thread;
 
     __device__ explicit Copy(int thread_) : thread(thread_) {}
-    __device__ int first_row() const { return thread / 32 * kWarpRows + thread % 32 / kLanes; }
+    __device__ int first_row() const {
+      return thread / 32 * RowPlace<kD>::kWarpRows + thread % 32 / kLanes;
+    }
     __device__ int first_channel() const { return thread % kLanes * kChannels; }
     static __device__ constexpr int row_step(int i) { return i / kAcross * kRowsApart; }
     static __device__ constexpr int channel_step(int i) { return i % kAcross * kLanes * kChannels; }
@@ -115,7 +137,7 @@ struct RowPlace {
   };
 
  private:
-  static constexpr int kWarpRows = kRowsAtOnce * Shape::kRows;
+  static __device__ constexpr int row_step(int i) { return i / Shape::kRowUnits * kRowsAtOnce; }
 };
 
 inline constexpr int kPatchKeys = 4;
@@ -144,9 +166,14 @@ struct KeyPatches {
         u(thread / kAcross % kDown),
         first((thread / (kAcross * kDown) * kAcross + thread % kAcross) * kChannels) {}
 
-  __device__ int channel(int p) const { return first + p * (Shape::kThreads / kDown * kChannels); }
-  __device__ bool active(int p) const { return kCovers || channel(p) < kD; }
+  /// First channel of patch p.
+  __device__ int patch(int p) const { return first + p * (Shape::kThreads / kDown * kChannels); }
+  __device__ bool active(int p) const { return kCovers || patch(p) < kD; }
+  /// Channel and row of unit i.
+  __device__ int channel(int i) const { return patch(i / kPatchKeys); }
   __device__ int row(int i) const { return first_row() + row_step(i); }
+  /// Offset of unit i among the tile's slots.
+  __device__ int slot(int i) const { return first_slot() + slot_step(i); }
 
   __device__ int first_row() const { return static_cast<int>(key_at_position(kPatchKeys * u)); }
   __device__ int first_channel() const { return first; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `smooth`, second half: K - mean, and q . mean, which LSE gets back. Rows and mean are
-// rotated both or neither.
+// rotated both or neither, and have the same signs.
 #pragma once
 
 #include "sm90/quantize/rotate.cuh"
@@ -17,7 +17,7 @@ __device__ void subtract_mean(const RowPlace<kD>& at, const ChannelMeans<kD>& me
 #pragma unroll
   for (int k = 0; k < Rows<kD>::kUnits; ++k) {
     float m[kChannels];
-    load8(mean.of(at) + mean.at(RowPlace<kD>::channel_step(k)), m);
+    load8(mean.value + mean.at(at.first_channel()) + mean.at(RowPlace<kD>::channel_step(k)), m);
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
 #pragma unroll
@@ -36,7 +36,7 @@ __device__ void dot_mean(const RowPlace<kD>& at, const ChannelMeans<kD>& mean, c
 #pragma unroll
   for (int k = 0; k < Rows<kD>::kUnits; ++k) {
     float m[kChannels];
-    load8(mean.of(at) + mean.at(RowPlace<kD>::channel_step(k)), m);
+    load8(mean.value + mean.at(at.first_channel()) + mean.at(RowPlace<kD>::channel_step(k)), m);
 #pragma unroll
     for (int i = 0; i < Rows<kD>::kCount; ++i) {
 #pragma unroll

@@ -5,6 +5,10 @@
 // query rows, which see most keys under a causal mask, come first. Thread block x takes one item of
 // each round of gridDim.x items, x forwards in even rounds and backwards in odd ones: with lengths
 // that fall along the order, the sums come out nearly equal.
+//
+// Where the rows of a head are no multiple of a tile's, the rest may be spread over its last few
+// tiles, each a warpgroup's rows shorter; those of all heads come after all whole ones, and even
+// out who has one item more.
 #pragma once
 
 #include <algorithm>
@@ -26,6 +30,7 @@ struct Schedule {
   int batches = 0;
   int section = 1;  // heads of a section, counted over batches; a multiple of the group
   int splits = 1;   // of the keys of each tile: items next to each other
+  int shorter = 0;  // tiles of each head, its last ones, that are a warpgroup's rows shorter
 
   constexpr int items() const { return m_blocks * heads * batches * splits; }
 
@@ -35,13 +40,24 @@ struct Schedule {
   }
 
   constexpr WorkItem at(int index) const {
-    const int all_heads = heads * batches;
-    const int per_section = section * m_blocks, tile = index / splits;
-    const int first = tile / per_section * section;
+    const int all_heads = heads * batches, whole = m_blocks - shorter, tile = index / splits;
+    const bool is_whole = tile < whole * all_heads;
+    const int last = is_whole ? whole : m_blocks;  // tiles of a head [last - count, last)
+    const int count = is_whole ? whole : shorter;
+    const int at = is_whole ? tile : tile - whole * all_heads;
+    const int per_section = section * count;
+    const int first = at / per_section * section;
     const int width = all_heads - first < section ? all_heads - first : section;
-    const int within = tile % per_section;
+    const int within = at % per_section;
     const int head = first + within % width;
-    return {m_blocks - 1 - within / width, head % heads, head / heads, index % splits};
+    return {last - 1 - within / width, head % heads, head / heads, index % splits};
+  }
+
+  /// The first row of a tile, `rows` being a whole one's and `step` a warpgroup's; that of tile
+  /// m_block + 1 is where it ends, or the last row of all before that.
+  constexpr int first_row(int m_block, int rows, int step) const {
+    const int whole = m_blocks - shorter;
+    return m_block * rows - (m_block > whole ? m_block - whole : 0) * step;
   }
 };
 
@@ -49,6 +65,14 @@ struct Schedule {
 // share K and V; head_bytes: K's and V's for one query head. Of L2's 50 MB, sections get what
 // measured best.
 inline constexpr std::int64_t kSectionBytes = 24 << 20, kMostSectionBytes = 34 << 20;
+
+/// How many of a head's tiles to make shorter, for `groups` times a warpgroup's rows in tiles of
+/// `per_tile`: as many as the last tile would lack, if there are so many.
+constexpr int shorter_tiles(std::int64_t groups, std::int64_t per_tile) {
+  const std::int64_t tiles = (groups + per_tile - 1) / per_tile,
+                     lacking = tiles * per_tile - groups;
+  return lacking < tiles ? static_cast<int>(lacking) : 0;
+}
 
 /// Where all items are equally long.
 constexpr std::int64_t section_of_equals(std::int64_t head_bytes, std::int64_t group,
