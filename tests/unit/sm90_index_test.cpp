@@ -104,9 +104,9 @@ std::vector<Schedule> schedules() {
     for (const auto& [heads, batches] : {std::pair{1, 1}, {5, 1}, {6, 3}, {16, 2}}) {
       for (const int section : {1, 2, 3, 4, 7, heads * batches, heads * batches + 5}) {
         for (const int splits : {1, 3}) {
-          for (const int shorter : {0, 1, 2}) {
-            if (shorter >= m_blocks) continue;
-            all.push_back({m_blocks, heads, batches, section, splits, shorter});
+          for (const int at_end : {0, 1, 2}) {
+            if (at_end >= m_blocks) continue;
+            all.push_back({m_blocks, heads, batches, section, splits, at_end});
           }
         }
       }
@@ -118,7 +118,7 @@ std::vector<Schedule> schedules() {
 testing::Message described(const Schedule& x, int blocks) {
   return testing::Message() << x.m_blocks << " tiles of rows, " << x.heads << " heads, "
                             << x.batches << " batches, sections of " << x.section << ", "
-                            << x.splits << " splits, " << x.shorter << " shorter, " << blocks
+                            << x.splits << " splits, " << x.at_end << " at the end, " << blocks
                             << " blocks";
 }
 
@@ -148,7 +148,7 @@ TEST(Sm90Scheduler, EveryTileIsTakenOnce) {
 TEST(Sm90Scheduler, LastRowsComeFirstWithinASectionAndSectionsInOrder) {
   for (const Schedule& schedule : schedules()) {
     SCOPED_TRACE(described(schedule, 1));
-    if (schedule.shorter != 0) continue;
+    if (schedule.at_end != 0) continue;
     int section = 0, m_block = schedule.m_blocks;
     for (int index = 0; index < schedule.items(); ++index) {
       const WorkItem item = schedule.at(index);
@@ -165,10 +165,10 @@ TEST(Sm90Scheduler, LastRowsComeFirstWithinASectionAndSectionsInOrder) {
   }
 }
 
-TEST(Sm90Scheduler, ShorterTilesAreAHeadsLastOnesAndComeLast) {
+TEST(Sm90Scheduler, TilesLeftToTheEndAreAHeadsLastOnes) {
   for (const Schedule& schedule : schedules()) {
     SCOPED_TRACE(described(schedule, 1));
-    const int whole = schedule.m_blocks - schedule.shorter;
+    const int whole = schedule.m_blocks - schedule.at_end;
     const int whole_items = whole * schedule.heads * schedule.batches * schedule.splits;
     for (int index = 0; index < schedule.items(); ++index) {
       EXPECT_EQ(schedule.at(index).m_block >= whole, index >= whole_items);
@@ -176,45 +176,25 @@ TEST(Sm90Scheduler, ShorterTilesAreAHeadsLastOnesAndComeLast) {
   }
 }
 
-TEST(Sm90Scheduler, TilesOfRowsMeetAndCoverAll) {
-  constexpr int kRows = 64;
-  for (const int per_tile : {1, 2, 3}) {
-    for (int groups = 1; groups <= 40; ++groups) {
-      SCOPED_TRACE(testing::Message() << groups << " groups, " << per_tile << " a tile");
-      Schedule schedule;
-      schedule.m_blocks = (groups + per_tile - 1) / per_tile;
-      schedule.shorter = shorter_tiles(groups, per_tile);
-      const int lacking = schedule.m_blocks * per_tile - groups;
-      EXPECT_EQ(schedule.shorter, lacking < schedule.m_blocks ? lacking : 0);
-      const auto first = [&](int m) { return schedule.first_row(m, per_tile * kRows, kRows); };
-      EXPECT_EQ(first(0), 0);
-      for (int m = 0; m < schedule.m_blocks; ++m) {
-        const int whole = m < schedule.m_blocks - schedule.shorter ? per_tile : per_tile - 1;
-        EXPECT_EQ(first(m + 1) - first(m), whole * kRows);
-      }
-      EXPECT_GE(first(schedule.m_blocks), groups * kRows);
-    }
-  }
-}
-
-TEST(Sm90Scheduler, ShorterTilesEvenOutTheLastRound) {
-  // 64 heads of 4096 rows: 22 tiles of up to 192 rows. A tile costs a base and what its rows do.
-  const auto most = [](int shorter) {
-    const Schedule schedule{22, 16, 4, 24, 1, shorter};
-    int longest = 0;
+TEST(Sm90Scheduler, RemaindersAtTheEndSaveARound) {
+  // 128 heads of 4096 rows: 21 tiles of 192 rows and 64 rows, which cost two thirds of a tile.
+  const auto most = [](int at_end) {
+    const Schedule schedule{22, 32, 4, 48, 1, at_end};
+    double longest = 0;
     for (const auto& items : walk(schedule, kSms)) {
-      int sum = 0;
-      for (const int index : items) {
-        const int m = schedule.at(index).m_block;
-        const int end = std::min(schedule.first_row(m + 1, 192, 64), 4096);
-        sum += 1 + (end - schedule.first_row(m, 192, 64)) / 64;
-      }
+      double sum = 0;
+      for (const int index : items) sum += schedule.at(index).m_block == 21 ? 2.0 / 3 : 1.0;
       longest = std::max(longest, sum);
     }
     return longest;
   };
-  EXPECT_EQ(most(0), 11 * 4);
-  EXPECT_EQ(most(shorter_tiles(64, 3)), 10 * 4 + 3);
+  EXPECT_NEAR(most(0), 22, 1e-9);
+  EXPECT_NEAR(most(1), 20 + 4.0 / 3, 1e-9);
+
+  EXPECT_EQ(tiles_at_end(22, true, 128, kSms), 1);
+  EXPECT_EQ(tiles_at_end(22, false, 128, kSms), 0);
+  EXPECT_EQ(tiles_at_end(22, true, 64, kSms), 0);  // 11 rounds either way
+  EXPECT_EQ(tiles_at_end(3, true, 512, kSms), 0);
 }
 
 /// The most loaded block against the mean, where a tile of rows costs what it sees.

@@ -138,16 +138,16 @@ Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& ker
                                             std::to_string(kernel.block_m) + " rows) is " +
                                             std::to_string(items) + "; must be at most 2^30");
   }
-  if (problem.mask == MaskSpec::none()) {
-    schedule.shorter =
-        shorter_tiles(ceil_div(n.sq, kWarpgroupRows), kernel.block_m / kWarpgroupRows);
-  }
-  const std::int64_t head_bytes = n.sk * (n.d + n.dv) / n.group();
+  const std::int64_t head_bytes = n.sk * (n.d + n.dv) / n.group(), heads = n.hq * n.b;
   const auto blocks = std::min<std::int64_t>(items, multiprocessors());
-  schedule.section = static_cast<int>(
-      problem.mask == MaskSpec::none() ? section_of_equals(head_bytes, n.group(), n.hq * n.b)
-                                       : section_by_length(head_bytes, n.group(), n.hq * n.b,
-                                                           m_blocks * problem.num_splits, blocks));
+  if (problem.mask == MaskSpec::none()) {
+    schedule.section = static_cast<int>(section_of_equals(head_bytes, n.group(), heads));
+    schedule.at_end =
+        tiles_at_end(m_blocks, n.sq % kernel.block_m != 0, heads * problem.num_splits, blocks);
+  } else {
+    schedule.section = static_cast<int>(
+        section_by_length(head_bytes, n.group(), heads, m_blocks * problem.num_splits, blocks));
+  }
   return schedule;
 }
 

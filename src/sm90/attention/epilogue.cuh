@@ -119,14 +119,14 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
   const float factor = output_factor<kHalf>(out.o, l, out.unit[kHalf].now);
   const int row = m + own_row() + 8 * kHalf;
   OutputRow to;
-  if (row < item.end) {
+  if (row < args.sq) {
     const std::int64_t offset = args.out.offset(item.batch, item.head, row, item.split);
     to = {static_cast<std::byte*>(args.out.data) +
               offset * static_cast<std::int64_t>(size_of(args.out.dtype)),
           args.dv};
   }
   store_row<kHalf>(out.o, factor, to, args);
-  if (row >= item.end || args.lse.data == nullptr || threadIdx.x % 4 != 0) return;
+  if (row >= args.sq || args.lse.data == nullptr || threadIdx.x % 4 != 0) return;
   // Inside a softcap the shift has been put back already.
   const float shift =
       args.softcap_scale > 0 ? 0.0f : args.sm_scale * rows[own_row() + 8 * kHalf].shift;

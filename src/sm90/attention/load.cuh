@@ -89,36 +89,30 @@ class Producer {
   }
 
  private:
-  __device__ int first_row(int m_block) const {
-    return args_.schedule.first_row(m_block, Traits::kBlockRows, kWarpgroupRows);
-  }
-
   __device__ void load_item(int index) {
     const WorkItem item = args_.schedule.at(index);
-    const int keys = args_.keys(item.batch), m = first_row(item.m_block);
-    const int end = min(first_row(item.m_block + 1), args_.sq);
+    const int keys = args_.keys(item.batch), m = item.m_block * Traits::kBlockRows;
     const KernelMask mask = mask_of(args_, keys);
     const TileRange tiles =
         tiles_of(mask, m, Traits::kBlockRows, split_of(args_, keys, item.split));
     ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
-    leave_notes(item, mask, m, end, tiles);
+    leave_notes(item, mask, m, tiles);
     load_q(item, m);
     q_.advance();
     load_keys(item, keys, tiles);
   }
 
   /// What consumers know of the item.
-  __device__ void leave_notes(const WorkItem& item, const KernelMask& mask, int m, int end,
+  __device__ void leave_notes(const WorkItem& item, const KernelMask& mask, int m,
                               const TileRange& tiles) {
     const int stage = q_.stage();
     if (lane_ == 0) {
-      shared_.item[stage] = {m,          end,     item.head,   item.batch,
-                             item.split, mask.sk, tiles.first, tiles.last};
+      shared_.item[stage] = {m,       item.head,   item.batch, item.split,
+                             mask.sk, tiles.first, tiles.last};
     }
     if (lane_ < Traits::kConsumers) {
       const int first_row = m + lane_ * kWarpgroupRows;
-      shared_.walk[stage][lane_] =
-          first_row < end ? walk_of(mask, first_row, kWarpgroupRows, tiles) : no_walk(tiles);
+      shared_.walk[stage][lane_] = walk_of(mask, first_row, kWarpgroupRows, tiles);
     }
     const float* descales = args_.q_descale.line(item.batch, item.head);
     const float* shifts = args_.score_shift.at(item.batch, item.head, 0);
@@ -127,7 +121,7 @@ class Producer {
 #pragma unroll
     for (int i = 0; i < Traits::kBlockRows / 32; ++i) {
       const int row = m + 32 * i + lane_;
-      if (row >= end) continue;
+      if (row >= args_.sq) continue;
       notes[i].q_descale = args_.q_descale.at(descales, row);
       if (args_.score_shift.data != nullptr) {
         notes[i].shift = shifts[row * args_.score_shift.stride_s];

@@ -19,11 +19,9 @@ struct RowNote {
 };
 
 /// What it says of a work item: where it is, valid keys of its batch entry, key tiles
-/// [first, last) of its split that any of its rows sees. Its rows are [m, end); m is kNoItem where
-/// the work ends.
+/// [first, last) of its split that any of its rows sees.
 struct alignas(16) ItemNote {
-  int m, end;
-  int head, batch, split;
+  int m, head, batch, split;  // m: first query row; kNoItem ends the work
   int keys;
   int first, last;
 };

@@ -38,16 +38,11 @@ __device__ inline TileRange tiles_of(const KernelMask& mask, int m, int rows,
   return tiles.first < tiles.last ? tiles : TileRange{};
 }
 
-/// Nowhere, at the first of the block's key tiles.
-__device__ inline WalkNote no_walk(const TileRange& block) {
-  return {{block.first, block.first, block.first, block.first}};
-}
-
-/// How these rows go through the block's key tiles; nowhere if they see none.
+/// How these rows go through the block's key tiles; nowhere, at its first tile, if they see none.
 __device__ inline WalkNote walk_of(const KernelMask& mask, int m, int rows,
                                    const TileRange& block) {
   const TileRange mine = tiles_of(mask, m, rows, block);
-  if (mine.first >= mine.last) return no_walk(block);
+  if (mine.first >= mine.last) return {{block.first, block.first, block.first, block.first}};
   const auto [first_full, last_full] = full_block_range(mask, m, rows, kBlockN);
   const int upper = min(max(last_full, mine.first), mine.last);
   return {{mine.last, upper, min(max(first_full, mine.first), upper), mine.first}};

@@ -104,7 +104,7 @@ __device__ const char* element(const OperandArgs& operand, const RowBlock& rows,
 }
 
 /// The units that `Place` gives each thread of a tile, head after head; those of rows past the
-/// valid ones and of channels past d are 0. kKeeps: there are registers for where copies start.
+/// valid ones and of channels past d are 0. kKeeps: there are registers for where copies go on.
 template <int kD, int kBytes, typename Place, bool kKeeps>
 class Loader {
  public:
@@ -116,22 +116,22 @@ class Loader {
       : operand_(operand),
         rows_(rows.valid),
         slots_(slots),
-        kept_(operand, Copy(kKeeps ? opaque_thread() : 0)) {}
+        kept_(operand, rows, Copy(kKeeps ? opaque_thread() : 0)) {}
 
-  /// Starts copying tile `rows`, where copies can be. The tile before must have been read.
+  /// Starts copying tile `rows`, the next head's, where copies can be. The one before must have
+  /// been read.
   __device__ void start(const RowBlock& rows) {
     if (!copies()) return;
     const Copy copy(opaque_thread());
-    const Start at = kKeeps ? kept_ : Start(operand_, copy);
-    const char* from = element<kBytes>(operand_, rows, 0, 0) + at.offset;
+    const Start at = kKeeps ? kept_ : Start(operand_, rows, copy);
+    if constexpr (kKeeps) kept_.from += operand_.stride_h * kBytes;
     if (whole()) {
-      start_whole(at.slot, from, std::make_integer_sequence<int, kCount>());
+      start_whole(at, std::make_integer_sequence<int, kCount>());
     } else {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         ptx::cp_async_16(slots_ + (at.slot ^ Copy::slot_flip(i)) + Copy::slot_step(i),
-                         row_address(from, Copy::row_step(i)) + Copy::channel_step(i) * kBytes,
-                         inside(copy, i));
+                         row_address(at, i) + Copy::channel_step(i) * kBytes, inside(copy, i));
       }
     }
     ptx::cp_async_commit();
@@ -165,15 +165,17 @@ class Loader {
   }
 
  private:
-  /// Of this thread's first copy, in bytes: its slot, and its source in the tile (32 bits:
-  /// operand_args()).
+  /// Slot and source of this thread's first copy. Offsets in a tile have 32 bits: operand_args().
   struct Start {
-    int slot, offset;
+    int slot;
+    const char* from;
 
-    __device__ Start(const OperandArgs& operand, const Copy& copy)
-        : slot(copy.first_slot()),
-          offset((copy.first_row() * static_cast<int>(operand.stride_s) + copy.first_channel()) *
-                 kBytes) {}
+    __device__ Start(const OperandArgs& operand, const RowBlock& rows, const Copy& copy)
+        : slot(copy.first_slot()) {
+      const int stride = static_cast<int>(operand.stride_s);
+      const int offset = copy.first_row() * stride + copy.first_channel();
+      from = element<kBytes>(operand, rows, 0, 0) + offset * kBytes;
+    }
   };
 
   /// Whether tiles go through the slots.
@@ -186,20 +188,20 @@ class Loader {
     return copy.first_row() + Copy::row_step(i) < rows_ &&
            copy.first_channel() + Copy::channel_step(i) < operand_.d;
   }
-  __device__ const char* row_address(const char* from, int step) const {
-    return from + step * operand_.stride_s * kBytes;
+  __device__ const char* row_address(const Start& at, int i) const {
+    return at.from + Copy::row_step(i) * operand_.stride_s * kBytes;
   }
   template <int... i>
-  __device__ void start_whole(int first, const char* from, std::integer_sequence<int, i...>) {
+  __device__ void start_whole(const Start& at, std::integer_sequence<int, i...>) {
     (ptx::cp_async_16<Copy::channel_step(i) * kBytes, Copy::slot_step(i)>(
-         slots_ + (first ^ Copy::slot_flip(i)), row_address(from, Copy::row_step(i))),
+         slots_ + (at.slot ^ Copy::slot_flip(i)), row_address(at, i)),
      ...);
   }
 
   const OperandArgs& operand_;
   const int rows_;  // valid ones of the tile
   char* slots_;
-  const Start kept_;
+  Start kept_;
 };
 
 }  // namespace octavo::sm90

@@ -109,8 +109,7 @@ struct SignedScales {
                           const float (&scale)[Rows<kD>::kCount]) {
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      const int channel = at.first_channel() + RowPlace<kD>::channel_step(k);
-      const std::uint32_t sign = rotation_sign<kD>(args, channel);
+      const std::uint32_t sign = rotation_sign<kD>(args, at.l, k);
 #pragma unroll
       for (int i = 0; i < Rows<kD>::kCount; ++i) value[i][k] = flipped(scale[i], sign);
     }
@@ -125,11 +124,9 @@ __device__ void cast_rows(const OperandArgs& operand, const RowBlock& rows, cons
                         (at.first * kD + at.first_channel());
 #pragma unroll
   for (int i = 0; i < Rows<kD>::kCount; ++i) {
-    const bool valid = at.row(i) < rows.valid;
 #pragma unroll
     for (int k = 0; k < Rows<kD>::kUnits; ++k) {
-      uint2 unit = cast_unit<Format>(values.x[i][k], scale.value[i][k % 2]);
-      if (!valid) unit = {0, 0};
+      const uint2 unit = cast_unit<Format>(values.x[i][k], scale.value[i][k % 2]);
       std::uint8_t* to = codes + i * kRowsAtOnce * kD + RowPlace<kD>::channel_step(k);
       *reinterpret_cast<uint2*>(to) = unit;
     }
@@ -214,6 +211,20 @@ __device__ void load_means(const QuantizeArgs& args, const RowBlock& rows, RowSh
   __syncthreads();
 }
 
+/// Rows beyond the valid ones become 0 again, of which stages may have made something.
+template <int kD>
+__device__ void clear_beyond(const RowBlock& rows, const RowPlace<kD>& at, Rows<kD>& values) {
+#pragma unroll
+  for (int i = 0; i < Rows<kD>::kCount; ++i) {
+    if (ptx::opaque(at.row(i)) < rows.valid) continue;  // a branch: seldom taken
+#pragma unroll
+    for (auto& unit : values.x[i]) {
+#pragma unroll
+      for (float& x : unit) x = 0;
+    }
+  }
+}
+
 /// A thread block's run of heads of Q or K. With one head only it waits for the mean no sooner than
 /// it needs it, else before it starts.
 template <int kD, int kBytes, typename Operand, typename Embedding, typename Finish>
@@ -249,12 +260,9 @@ __device__ void walk_rows(const QuantizeArgs& args, int block, char* slots, RowS
       Operand::template smooth<kD>(args, rows, at, shared.mean[turn], values);
     };
     if (!Operand::kShifts) smooth(values);
+    if (rows.valid < kTileRows) clear_beyond<kD>(rows, at, values);
     float a[Rows<kD>::kCount];
     const bool infinite = finite_amax(values.flat(), a);
-#pragma unroll
-    for (int i = 0; i < Rows<kD>::kCount; ++i) {
-      if (at.row(i) >= rows.valid) a[i] = 0;  // stages made something of their zeros
-    }
     Finish::template finish<kD, Operand>(args, rows, at, a, infinite, values,
                                          shared.warp_max[turn % 2]);
     if (Operand::kShifts) smooth(values);

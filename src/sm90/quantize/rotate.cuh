@@ -120,6 +120,22 @@ __device__ std::uint32_t rotation_sign(const QuantizeArgs& args, int channel) {
   return args.rotate && rotation_flips<kD>(channel) ? 0x80000000u : 0;
 }
 
+/// The same of unit k of a row's thread l.
+template <int kD>
+__device__ std::uint32_t rotation_sign(const QuantizeArgs& args, int l, int k) {
+  return kExchanges<kD> && args.rotate && l + k % 2 == 3 ? 0x80000000u : 0;
+}
+
+static_assert(
+    [] {
+      for (int channel = 0; channel < 256; ++channel) {
+        const int unit = channel / kChannels, l = unit % kThreadsPerRow, k = unit / kThreadsPerRow;
+        if (rotation_flips<256>(channel) != (l + k % 2 == 3)) return false;
+      }
+      return true;
+    }(),
+    "what a channel and its unit say of the sign must be the same");
+
 __device__ inline float shuffle_xor(float x, int distance) {
   return __shfl_xor_sync(0xffffffffu, x, distance);
 }

@@ -6,9 +6,9 @@
 // each round of gridDim.x items, x forwards in even rounds and backwards in odd ones: with lengths
 // that fall along the order, the sums come out nearly equal.
 //
-// Where the rows of a head are no multiple of a tile's, the rest may be spread over its last few
-// tiles, each a warpgroup's rows shorter; those of all heads come after all whole ones, and even
-// out who has one item more.
+// Without a mask a head's tiles are equally long, but for the last one, where the rows are no
+// multiple of a tile's. Those remainders of all heads may come after all whole tiles: thread blocks
+// that would have had a whole tile more than others then have a few remainders instead.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Schedule {
   int batches = 0;
   int section = 1;  // heads of a section, counted over batches; a multiple of the group
   int splits = 1;   // of the keys of each tile: items next to each other
-  int shorter = 0;  // tiles of each head, its last ones, that are a warpgroup's rows shorter
+  int at_end = 0;   // tiles of each head, its last ones, that come after all others
 
   constexpr int items() const { return m_blocks * heads * batches * splits; }
 
@@ -40,24 +40,20 @@ struct Schedule {
   }
 
   constexpr WorkItem at(int index) const {
-    const int all_heads = heads * batches, whole = m_blocks - shorter, tile = index / splits;
-    const bool is_whole = tile < whole * all_heads;
-    const int last = is_whole ? whole : m_blocks;  // tiles of a head [last - count, last)
-    const int count = is_whole ? whole : shorter;
-    const int at = is_whole ? tile : tile - whole * all_heads;
-    const int per_section = section * count;
-    const int first = at / per_section * section;
-    const int width = all_heads - first < section ? all_heads - first : section;
-    const int within = at % per_section;
-    const int head = first + within % width;
-    return {last - 1 - within / width, head % heads, head / heads, index % splits};
+    const int all_heads = heads * batches, tile = index / splits;
+    const int whole = m_blocks - at_end, whole_tiles = whole * all_heads;
+    return tile < whole_tiles ? in_sections(tile, 0, whole, index % splits)
+                              : in_sections(tile - whole_tiles, whole, at_end, index % splits);
   }
 
-  /// The first row of a tile, `rows` being a whole one's and `step` a warpgroup's; that of tile
-  /// m_block + 1 is where it ends, or the last row of all before that.
-  constexpr int first_row(int m_block, int rows, int step) const {
-    const int whole = m_blocks - shorter;
-    return m_block * rows - (m_block > whole ? m_block - whole : 0) * step;
+ private:
+  /// Tile `tile` of those that each head has in rows [m_block, m_block + count) of tiles.
+  constexpr WorkItem in_sections(int tile, int m_block, int count, int split) const {
+    const int all_heads = heads * batches, per_section = section * count;
+    const int first = tile / per_section * section;
+    const int width = all_heads - first < section ? all_heads - first : section;
+    const int within = tile % per_section, head = first + within % width;
+    return {m_block + count - 1 - within / width, head % heads, head / heads, split};
   }
 };
 
@@ -66,12 +62,15 @@ struct Schedule {
 // measured best.
 inline constexpr std::int64_t kSectionBytes = 24 << 20, kMostSectionBytes = 34 << 20;
 
-/// How many of a head's tiles to make shorter, for `groups` times a warpgroup's rows in tiles of
-/// `per_tile`: as many as the last tile would lack, if there are so many.
-constexpr int shorter_tiles(std::int64_t groups, std::int64_t per_tile) {
-  const std::int64_t tiles = (groups + per_tile - 1) / per_tile,
-                     lacking = tiles * per_tile - groups;
-  return lacking < tiles ? static_cast<int>(lacking) : 0;
+/// How many of a head's tiles to leave to the end, `remainder`: whether the last one is shorter.
+/// One where whole tiles alone take a round less; not where heads have few tiles, since K and V are
+/// read again for it.
+constexpr int tiles_at_end(std::int64_t m_blocks, bool remainder, std::int64_t heads,
+                           std::int64_t blocks) {
+  constexpr std::int64_t kFew = 8;
+  if (!remainder || m_blocks < kFew) return 0;
+  const auto rounds = [&](std::int64_t tiles) { return (tiles * heads + blocks - 1) / blocks; };
+  return rounds(m_blocks - 1) < rounds(m_blocks) ? 1 : 0;
 }
 
 /// Where all items are equally long.
