@@ -25,7 +25,8 @@ struct MeanShape {
       4 * kGroupThreads <= kMostThreads ? 4 : (2 * kGroupThreads <= kMostThreads ? 2 : 1);
   static constexpr int kThreads = kGroups * kGroupThreads;
   static constexpr int kAtOnce = kMeanCluster * kGroups;
-  static_assert(kMeanRuns % kAtOnce == 0);
+  static constexpr int kRounds = static_cast<int>(kMeanRuns) / kAtOnce;
+  static_assert(kMeanRuns % kAtOnce == 0 && kMeanRunKeys == kMeanLanes);
 };
 
 template <int kD, int kHeads>
@@ -34,21 +35,21 @@ struct MeanShared {
   float run_sum[kHeads][kMeanRuns][kD];
 };
 
-/// Which rows and channels of a run a thread adds up.
+/// Which key of a run a thread has, and which of its channels.
 template <int kD, typename Turn>
 struct MeanPlace {
   using Shape = MeanShape<kD, Turn::kHeads>;
-  int group, row_lane;
-  int channel;  // of the first unit
-  int apart;    // channels to the second one
+  int group, lane;  // of the runs at a time; the key's
+  int channel;      // of the first unit
+  int apart;        // channels to the second one
 
   __device__ explicit MeanPlace(const RopeArgs& rope) {
-    const int thread = opaque_thread(), lane = thread % Shape::kRowThreads;
+    const int thread = opaque_thread(), own = thread % Shape::kRowThreads;
     group = thread / Shape::kGroupThreads;
-    row_lane = thread % Shape::kGroupThreads / Shape::kRowThreads;
+    lane = thread % Shape::kGroupThreads / Shape::kRowThreads;
     const int pairs = Turn::template pairs<kD>(rope);
-    channel = (lane < pairs ? lane : 2 * lane) * kChannels;
-    apart = (lane < pairs ? pairs : 1) * kChannels;
+    channel = (own < pairs ? own : 2 * own) * kChannels;
+    apart = (own < pairs ? pairs : 1) * kChannels;
   }
 };
 
@@ -57,15 +58,13 @@ using UnitPair = float[2][kChannels];
 
 struct MeanNoRope {
   static constexpr int kHeads = 1;
-  static constexpr int kDepth = 32;  // bytes a head and thread loads ahead
   struct Angles {};
   /// Units `pairs` apart belong together as far as there are; behind them neighbours do.
   template <int kD>
   static __device__ int pairs(const RopeArgs&) {
     return MeanShape<kD, kHeads>::kRowThreads;
   }
-  static __device__ bool aligned(const RopeArgs&) { return true; }
-  template <bool kAligned, typename Place>
+  template <typename Place>
   static __device__ void load(const RopeArgs&, const Place&, int, Angles&) {}
   template <typename Place>
   static __device__ void turn(const RopeArgs&, const Place&, const Angles&, UnitPair&) {}
@@ -73,7 +72,6 @@ struct MeanNoRope {
 
 struct MeanWithRope {
   static constexpr int kHeads = 2;
-  static constexpr int kDepth = 16;
   struct Angles {
     float4 cos[2], sin[2];
   };
@@ -83,10 +81,8 @@ struct MeanWithRope {
     return rope.interleaved ? MeanShape<kD, kHeads>::kRowThreads : rope.half / kChannels;
   }
 
-  static __device__ bool aligned(const RopeArgs& rope) { return rope.wide_loads; }
-
   /// half_split: of the eight pairs; interleaved: of the four of each unit.
-  template <bool kAligned, typename Place>
+  template <typename Place>
   static __device__ void load(const RopeArgs& rope, const Place& at, int row, Angles& angles) {
     const std::int64_t position = rope.k_offset + row;
     const std::int64_t cos = position * rope.cos_stride, sin = position * rope.sin_stride;
@@ -95,8 +91,8 @@ struct MeanWithRope {
       const int channel = at.channel + (rope.interleaved ? i * at.apart : 0);
       if (channel >= turned(rope)) continue;
       const int pair = rope.interleaved ? channel / 2 : channel + 4 * i;
-      angles.cos[i] = values<kAligned>(rope, rope.cos, cos + pair);
-      angles.sin[i] = values<kAligned>(rope, rope.sin, sin + pair);
+      angles.cos[i] = table_values(rope.cos, rope, cos + pair);
+      angles.sin[i] = table_values(rope.sin, rope, sin + pair);
     }
   }
 
@@ -122,183 +118,56 @@ struct MeanWithRope {
   }
 
  private:
-  template <bool kAligned>
-  static __device__ float4 values(const RopeArgs& rope, const void* table, std::int64_t i) {
-    if constexpr (!kAligned) return table_values(table, rope, i);
-    return *reinterpret_cast<const float4*>(static_cast<const float*>(table) + i);
-  }
   /// Where the channels end that an embedding turns; half_split looks at lower halves only.
   static __device__ int turned(const RopeArgs& rope) {
     return rope.interleaved ? 2 * rope.half : rope.half;
   }
 };
 
-/// What counts: everything, or what is finite.
-struct All {
-  static __device__ float value(float x) { return x; }
-};
-struct Finite {
-  static __device__ float value(float x) { return isfinite(x) ? x : 0.0f; }
-};
+/// Both units of a thread of one key of each head.
+template <int kBytes, typename Turn>
+using MeanUnits = Unit<kBytes>[Turn::kHeads][2];
 
-template <typename Turn>
-using MeanSum = float[Turn::kHeads][2][kChannels];
-
-/// A thread's rows of one run, some of them on their way from memory. kWhole: all rows and
-/// channels exist and are aligned.
-template <int kD, int kBytes, typename Turn, bool kWhole>
-class MeanRows {
- public:
-  static constexpr int kHeads = Turn::kHeads;
-  static constexpr int kAhead = kWhole && Turn::kDepth > kChannels* kBytes
-                                    ? Turn::kDepth / (kChannels * kBytes)
-                                    : 1;
-  using Place = MeanPlace<kD, Turn>;
-
-  __device__ MeanRows(const QuantizeArgs& args, int b, int h, int row, int end, const Place& at)
-      : args_(args), at_(at), row_(row), end_(end) {
-    from_ =
-        static_cast<const char*>(args.k.x) +
-        (b * args.k.stride_b + row * args.k.stride_s + h * args.k.stride_h + at.channel) * kBytes;
-    to_next_row_ = kMeanLanes * args.k.stride_s * kBytes;
-    // An odd last head is summed twice.
-    to_second_head_ = h + 1 < args.k.heads ? args.k.stride_h * kBytes : 0;
-  }
-
-  /// Loads the next row; past the end +0, which changes no sum.
-  __device__ void load(int slot) {
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const char* from = from_ + h * to_second_head_ + i * at_.apart * kBytes;
-        if constexpr (kWhole) {
-          unit_[slot][h][i] = load_unit<kBytes>(from, true);
-        } else {
-          unit_[slot][h][i] = {};
-          if (row_ < end_ && at_.channel + i * at_.apart < args_.k.d) {
-            unit_[slot][h][i] = load_unit<kBytes>(from, args_.k.wide_loads);
-          }
-        }
-      }
-    }
-    if (kWhole || row_ < end_) Turn::template load<kWhole>(args_.rope, at_, row_, angles_[slot]);
-    row_ += static_cast<int>(kMeanLanes);
-    from_ += to_next_row_;
-  }
-
-  template <typename Counts>
-  __device__ void add(int slot, DType dtype, MeanSum<Turn>& sum) const {
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      UnitPair x;
-      unpack<kBytes>(unit_[slot][h], dtype, NoFlip(), x);
-      Turn::turn(args_.rope, at_, angles_[slot], x);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-#pragma unroll
-        for (int j = 0; j < kChannels; ++j) {
-          sum[h][i][j] = __fadd_rn(sum[h][i][j], Counts::value(x[i][j]));
-        }
-      }
-    }
-  }
-
- private:
-  const QuantizeArgs& args_;
-  const Place& at_;
-  int row_, end_;
-  const char* from_;
-  std::int64_t to_next_row_, to_second_head_;
-  Unit<kBytes> unit_[kAhead][kHeads][2];
-  typename Turn::Angles angles_[kAhead];
-};
-
-/// A thread's rows of one run, added up in order.
-template <int kD, int kBytes, typename Turn, bool kWhole, typename Counts>
-__device__ void sum_rows(const QuantizeArgs& args, DType dtype, int b, int h, int begin, int end,
-                         const MeanPlace<kD, Turn>& at, MeanSum<Turn>& sum) {
-  constexpr int kStep = static_cast<int>(kMeanLanes);
-  using Rows = MeanRows<kD, kBytes, Turn, kWhole>;
-  static_assert(kMeanRunKeys % (Rows::kAhead * kStep) == 0);
-  int row = begin + at.row_lane;
-  Rows rows(args, b, h, row, end, at);
-#pragma unroll
-  for (int i = 0; i < Rows::kAhead; ++i) rows.load(i);
-#pragma unroll
-  for (auto& head : sum) {
-#pragma unroll
-    for (auto& unit : head) {
-#pragma unroll
-      for (float& s : unit) s = 0;
-    }
-  }
-  const auto add = [&](int i) {
-    if (kWhole || row + i * kStep < end) rows.template add<Counts>(i, dtype, sum);
-  };
-#pragma unroll 1
-  for (; row + Rows::kAhead * kStep < end; row += Rows::kAhead * kStep) {
-#pragma unroll
-    for (int i = 0; i < Rows::kAhead; ++i) {
-      add(i);
-      rows.load(i);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < Rows::kAhead; ++i) add(i);
-}
-
-template <typename Turn>
-__device__ bool all_finite(const MeanSum<Turn>& sum) {
-  bool finite = true;
-#pragma unroll
-  for (const auto& head : sum) {
-#pragma unroll
-    for (const auto& unit : head) {
-#pragma unroll
-      for (float s : unit) finite = finite && isfinite(s);
-    }
-  }
-  return finite;
-}
-
-/// Sum of one run in this thread's channels, over its rows. A sum that is not finite is worked
-/// out again without what made it so.
+/// Key `row` of the heads from h on; zeros beyond the last key and channel.
 template <int kD, int kBytes, typename Turn>
-__device__ void sum_run(const QuantizeArgs& args, int b, int h, int begin, int end,
-                        const MeanPlace<kD, Turn>& at, MeanSum<Turn>& sum) {
-  const DType dtype = args.k.dtype;
-  const bool whole = args.k.wide_loads && Turn::aligned(args.rope) && args.k.d == kD &&
-                     end - begin == static_cast<int>(kMeanRunKeys);
-  if (whole && dtype == DType::bf16) {
-    sum_rows<kD, kBytes, Turn, true, All>(args, DType::bf16, b, h, begin, end, at, sum);
-  } else {
-    sum_rows<kD, kBytes, Turn, false, All>(args, dtype, b, h, begin, end, at, sum);
-  }
-  if (all_finite<Turn>(sum)) return;
-  sum_rows<kD, kBytes, Turn, false, Finite>(args, dtype, b, h, begin, end, at, sum);
-}
-
-/// Sums of the runs that the groups take in one round, a lane's each.
-template <int kD, int kBytes, typename Turn>
-__device__ void sum_runs(const QuantizeArgs& args, int b, int h, int first_run, int keys,
-                         MeanShared<kD, Turn::kHeads>& shared) {
-  MeanSum<Turn> sum;
-  {
-    const MeanPlace<kD, Turn> at(args.rope);
-    const int run = first_run + kMeanCluster * at.group;
-    const int begin = run * static_cast<int>(mean_run_distance(keys));
-    const int end = static_cast<int>(mean_run_end(begin, keys));
-    sum_run<kD, kBytes, Turn>(args, b, h, begin, end, at, sum);
-  }
-  const MeanPlace<kD, Turn> at(args.rope);  // anew: registers
+__device__ void load_key(const QuantizeArgs& args, int b, int h, int row, int keys,
+                         const MeanPlace<kD, Turn>& at, MeanUnits<kBytes, Turn>& units) {
+  const OperandArgs& k = args.k;
+  const char* from = static_cast<const char*>(k.x) +
+                     (b * k.stride_b + row * k.stride_s + h * k.stride_h + at.channel) * kBytes;
+  // An odd last head is summed twice.
+  const std::int64_t to_second_head = h + 1 < k.heads ? k.stride_h * kBytes : 0;
 #pragma unroll
   for (int n = 0; n < Turn::kHeads; ++n) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
+      units[n][i] = {};
+      if (row >= keys || at.channel + i * at.apart >= k.d) continue;
+      units[n][i] =
+          load_unit<kBytes>(from + n * to_second_head + i * at.apart * kBytes, k.wide_loads);
+    }
+  }
+}
+
+/// What a thread adds of one key: its lane's share of the run's sum. What is not finite counts as
+/// 0.
+template <int kD, int kBytes, typename Turn>
+__device__ void store_lane(const QuantizeArgs& args, int row, int keys,
+                           const MeanPlace<kD, Turn>& at, const MeanUnits<kBytes, Turn>& units,
+                           float (&lanes)[Turn::kHeads][kMeanLanes][kD]) {
+  typename Turn::Angles angles;
+  if (row < keys) Turn::load(args.rope, at, row, angles);
+#pragma unroll
+  for (int n = 0; n < Turn::kHeads; ++n) {
+    UnitPair x;
+    unpack<kBytes>(units[n], args.k.dtype, NoFlip(), x);
+    if (row < keys) Turn::turn(args.rope, at, angles, x);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float* to = &lanes[n][at.lane][at.channel + i * at.apart];
 #pragma unroll
       for (int j = 0; j < kChannels; ++j) {
-        shared.lanes[at.group][n][at.row_lane][at.channel + i * at.apart + j] = sum[n][i][j];
+        to[j] = isfinite(x[i][j]) ? __fadd_rn(0.0f, x[i][j]) : 0.0f;
       }
     }
   }
@@ -353,7 +222,7 @@ __device__ void finish_means(const QuantizeArgs& args, int b, int first, int key
   for (int i = thread; i < kHeads * kD; i += MeanShape<kD, kHeads>::kThreads) {
     auto& lanes = shared.lanes[0][i / kD];
     const int c = i % kD;
-    // Lane j has runs j and j + 16; those that no round reached are 0.
+    // Lane j has runs j and j + 16; those beyond the last key are 0.
     for (int j = 0; j < kMeanLanes; ++j) {
       const auto& runs = shared.run_sum[i / kD];
       lanes[j][c] = __fadd_rn(runs[j][c], runs[j + kMeanLanes][c]);
@@ -380,22 +249,33 @@ __global__ void __launch_bounds__(MeanShape<kD, Turn::kHeads>::kThreads)
   auto& shared = *reinterpret_cast<MeanShared<kD, kHeads>*>(memory);
   ptx::launch_dependents();
   const auto cluster = cooperative_groups::this_cluster();
+  auto started = cluster.barrier_arrive();
   const int groups = (args.k.heads + kHeads - 1) / kHeads;
   const int group = static_cast<int>(blockIdx.x) / kMeanCluster;
   const int b = group / groups, h = group % groups * kHeads;
   const int keys = valid_keys(args.k, args.lengths, b);
   const int distance = static_cast<int>(mean_run_distance(keys));
-  auto* run_sums = &shared.run_sum[0][0][0];
-  for (int i = opaque_thread(); i < kHeads * kMeanRuns * kD; i += Shape::kThreads) run_sums[i] = 0;
-  cluster.sync();  // before the others write to block 0
-  for (int round = 0; round < kMeanRuns; round += Shape::kAtOnce) {
-    if (round * distance >= keys) break;
-    const int first_run = round + static_cast<int>(cluster.block_rank());
-    sum_runs<kD, kBytes, Turn>(args, b, h, first_run, keys, shared);
+  const MeanPlace<kD, Turn> at(args.rope);
+  const auto first_run = [&](int round) {
+    return round * Shape::kAtOnce + static_cast<int>(cluster.block_rank());
+  };
+  const auto key_of = [&](int round) {
+    return (first_run(round) + kMeanCluster * at.group) * distance + at.lane;
+  };
+  MeanUnits<kBytes, Turn> units[Shape::kRounds];
+#pragma unroll
+  for (int round = 0; round < Shape::kRounds; ++round) {
+    load_key<kD, kBytes, Turn>(args, b, h, key_of(round), keys, at, units[round]);
+  }
+  cluster.barrier_wait(std::move(started));  // the others may now write to block 0
+#pragma unroll
+  for (int round = 0; round < Shape::kRounds; ++round) {
+    store_lane<kD, kBytes, Turn>(args, key_of(round), keys, at, units[round],
+                                 shared.lanes[at.group]);
     __syncthreads();
     for (int i = opaque_thread(); i < Shape::kGroups * kHeads * kD; i += Shape::kThreads) {
       const int c = i % kD, n = i / kD % kHeads, g = i / (kD * kHeads);
-      *cluster.map_shared_rank(&shared.run_sum[n][first_run + kMeanCluster * g][c], 0) =
+      *cluster.map_shared_rank(&shared.run_sum[n][first_run(round) + kMeanCluster * g][c], 0) =
           lane_tree<kD>(shared.lanes[g][n], c);
     }
     __syncthreads();

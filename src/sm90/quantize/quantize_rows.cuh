@@ -58,9 +58,8 @@ struct Key {
 
   static __device__ const OperandArgs& operand(const QuantizeArgs& args) { return args.k; }
   static __device__ std::int64_t position(const QuantizeArgs& args) { return args.rope.k_offset; }
-  /// From the last to the first: what the mean read last may still be in L2.
   static __device__ RowBlock rows(const QuantizeArgs& args, int block) {
-    return key_block(args.k, args.lengths, args.k.blocks - 1 - block);
+    return key_block(args.k, args.lengths, block);
   }
   static __device__ bool smooths(const QuantizeArgs& args) { return args.mean != nullptr; }
   static __device__ int mean_head(const QuantizeArgs&, int h) { return h; }
