@@ -12,11 +12,12 @@ namespace octavo::sm90 {
 template <int kD, int kBytes, typename Embedding, typename MeanEmbedding>
 QuantizeKernels kernels_of(const RopeArgs& rope) {
   using Shape = TileShape<kD>;
+  using Mean = MeanShape<kD, kBytes, MeanEmbedding::kHeads>;
   return {Shape::kThreads,
           min_blocks<kD, kBytes>(),
           Shared<kD, kBytes>::bytes(Embedding::shared_bytes(rope)),
-          MeanShape<kD, MeanEmbedding::kHeads>::kThreads,
-          kMeanCluster,
+          Mean::kThreads,
+          Mean::kCluster,
           MeanEmbedding::kHeads,
           sizeof(MeanShared<kD, MeanEmbedding::kHeads>),
           reinterpret_cast<const void*>(&quantize_kernel<kD, kBytes, Embedding>),

@@ -227,7 +227,7 @@ struct Launch {
 
 // With more heads a thread block, its copies wait less, and with an embedding fewer blocks stage
 // the same angles; with fewer, blocks end closer together.
-constexpr int kWaves = 2;      // of resident blocks that are left at least
+constexpr int kWaves = 2;       // of resident blocks that are left at least
 constexpr int kPlainHeads = 4;  // at most, without an embedding
 
 std::int64_t tiles(const OperandArgs& operand, int b) {
@@ -240,8 +240,7 @@ std::int64_t set_runs(QuantizeArgs& args, const QuantizeKernels& kernels) {
   const std::int64_t total = tiles(args.q, args.b) + tiles(args.k, args.b) + tiles(args.v, args.b);
   const std::int64_t resident = std::int64_t{kernels.resident} * multiprocessors();
   const std::int64_t most = args.rope.cos == nullptr ? kPlainHeads : kMostHeads;
-  const auto run =
-      static_cast<int>(std::clamp<std::int64_t>(total / (kWaves * resident), 1, most));
+  const auto run = static_cast<int>(std::clamp<std::int64_t>(total / (kWaves * resident), 1, most));
   std::int64_t blocks = 0;
   for (OperandArgs* operand : {&args.q, &args.k, &args.v}) {
     set_run(*operand, args.b, run);

@@ -194,20 +194,17 @@ __device__ void transform_rows(const QuantizeArgs& args, const RowBlock& rows,
   if (args.rotate) rotate_rows<kD>(at.l, values);
 }
 
-/// The means that a run of heads needs, which the launch before works out, with the signs of
-/// rotated values. All threads call.
+/// The means that a run of heads needs, which the launch before works out. All threads call; a
+/// barrier must follow.
 template <int kD, typename Operand>
 __device__ void load_means(const QuantizeArgs& args, const RowBlock& rows, RowShared<kD>& shared) {
   ptx::wait_for_launch_before();
-#pragma unroll 1
   for (int i = opaque_thread(); i < Operand::operand(args).run * kD; i += TileShape<kD>::kThreads) {
     const int h = i / kD, c = i % kD;
     const std::int64_t head =
         std::int64_t{rows.b} * args.k.heads + Operand::mean_head(args, rows.h + h);
-    shared.mean[h].value[ChannelMeans<kD>::at(c)] =
-        flipped(args.mean[head * kD + c], rotation_sign<kD>(args, c));
+    shared.mean[h].value[ChannelMeans<kD>::at(c)] = args.mean[head * kD + c];
   }
-  __syncthreads();
 }
 
 /// Rows beyond the valid ones become 0 again, of which stages may have made something.
@@ -233,13 +230,17 @@ __device__ void walk_rows(const QuantizeArgs& args, int block, char* slots, RowS
   const OperandArgs& operand = Operand::operand(args);
   RowBlock rows = Operand::rows(args, block);
   Load loader(operand, rows, slots);
+  const std::int64_t position = Operand::position(args) + rows.first;
+  embedding.start(position, operand.rows - rows.first);
   loader.start(rows);
   init_signs<kD>(args, shared.signs);
-  __syncthreads();
-  embedding.stage(Operand::position(args) + rows.first, operand.rows - rows.first, shared.signs);
   const bool smooths = Operand::smooths(args), late = operand.run == 1;
   if (smooths && !late) load_means<kD, Operand>(args, rows, shared);
-  if constexpr (Embedding::kTurns) __syncthreads();
+  __syncthreads();
+  if constexpr (Embedding::kTurns) {
+    embedding.finish(position, operand.rows - rows.first, shared.signs);
+    __syncthreads();
+  }
   for (int turn = 0; turn < operand.run; ++turn) {
     Rows<kD> values;
     {
@@ -255,7 +256,10 @@ __device__ void walk_rows(const QuantizeArgs& args, int block, char* slots, RowS
     const RowPlace<kD> at(opaque_thread());
     const auto smooth = [&](Rows<kD>& values) {
       if (!smooths) return;
-      if (late) load_means<kD, Operand>(args, rows, shared);
+      if (late) {
+        load_means<kD, Operand>(args, rows, shared);
+        __syncthreads();
+      }
       Operand::template smooth<kD>(args, rows, at, shared.mean[turn], values);
     };
     if (!Operand::kShifts) smooth(values);

@@ -17,8 +17,7 @@ struct NoRope {
   static constexpr bool kTurns = false;
   static std::size_t shared_bytes(const RopeArgs&) { return 0; }
   __device__ NoRope(const RopeArgs&, void*) {}
-  template <int kD>
-  __device__ void stage(std::int64_t, int, const Signs<kD>&) const {}
+  __device__ void start(std::int64_t, int) const {}
   template <int kD, int kBytes>
   __device__ void turn(const OperandArgs&, const RowBlock&, const ArrivalPlace<kD>&, int,
                        const Signs<kD>&, float (&)[Rows<kD>::kUnits][kChannels]) const {}
@@ -71,24 +70,32 @@ class WithRope {
   __device__ WithRope(const RopeArgs& rope, void* memory)
       : rope_(rope), angle_(static_cast<float*>(memory)) {}
 
-  /// Angles of positions [first, first + 128), the last one repeated from `count` on. All threads
-  /// call; a barrier must follow.
+  /// Starts to stage the angles of positions [first, first + 128), the last one repeated from
+  /// `count` on. All threads call.
+  __device__ void start(std::int64_t first, int count) const {
+    if (!rope_.wide_loads) return;
+    for_angles(first, count, [&](float* to, std::int64_t cos, std::int64_t sin, int) {
+      ptx::cp_async_16(to, static_cast<const float*>(rope_.cos) + cos, true);
+      ptx::cp_async_16(to + rope_.half, static_cast<const float*>(rope_.sin) + sin, true);
+    });
+    ptx::cp_async_commit();
+  }
+
+  /// Stages what start() could not, and gives sines their signs. A barrier must follow.
   template <int kD>
-  __device__ void stage(std::int64_t first, int count, const Signs<kD>& signs) const {
-    // Eight threads a row, each with every eighth group of four angles.
-    const int lane = static_cast<int>(threadIdx.x) % 8, step = static_cast<int>(blockDim.x) / 8;
-    for (int row = static_cast<int>(threadIdx.x) / 8; row < kTileRows; row += step) {
-      const std::int64_t position = first + min(row, count - 1);
-      float* to = angle_ + row * pitch(rope_);
-      for (int i = 4 * lane; i < rope_.half; i += 32) {
-        *reinterpret_cast<float4*>(to + i) =
-            table_values(rope_.cos, rope_, position * rope_.cos_stride + i);
-        const float4 sin = table_values(rope_.sin, rope_, position * rope_.sin_stride + i);
-        *reinterpret_cast<float4*>(to + rope_.half + i) = {
-            flipped(sin.x, pair_sign(signs, i)), flipped(sin.y, pair_sign(signs, i + 1)),
-            flipped(sin.z, pair_sign(signs, i + 2)), flipped(sin.w, pair_sign(signs, i + 3))};
+  __device__ void finish(std::int64_t first, int count, const Signs<kD>& signs) const {
+    ptx::cp_async_wait<0>();
+    for_angles(first, count, [&](float* to, std::int64_t cos, std::int64_t sin, int i) {
+      auto& cosines = *reinterpret_cast<float4*>(to);
+      auto& sines = *reinterpret_cast<float4*>(to + rope_.half);
+      if (!rope_.wide_loads) {
+        cosines = table_values(rope_.cos, rope_, cos);
+        sines = table_values(rope_.sin, rope_, sin);
       }
-    }
+      const float4 s = sines;
+      sines = {flipped(s.x, pair_sign(signs, i)), flipped(s.y, pair_sign(signs, i + 1)),
+               flipped(s.z, pair_sign(signs, i + 2)), flipped(s.w, pair_sign(signs, i + 3))};
+    });
   }
 
   /// Turns a thread's units of row `row` of the tile.
@@ -111,6 +118,20 @@ class WithRope {
 
  private:
   __host__ __device__ static int pitch(const RopeArgs& rope) { return 2 * rope.half + 4; }
+
+  /// Calls visit(where the cosines of four angles are staged, where they and the sines are in the
+  /// tables, number of the first angle): eight threads a row, each with every eighth four.
+  template <typename Visit>
+  __device__ void for_angles(std::int64_t first, int count, const Visit& visit) const {
+    const int lane = static_cast<int>(threadIdx.x) % 8, step = static_cast<int>(blockDim.x) / 8;
+    for (int row = static_cast<int>(threadIdx.x) / 8; row < kTileRows; row += step) {
+      const std::int64_t position = first + min(row, count - 1);
+      float* to = angle_ + row * pitch(rope_);
+      for (int i = 4 * lane; i < rope_.half; i += 32) {
+        visit(to + i, position * rope_.cos_stride + i, position * rope_.sin_stride + i, i);
+      }
+    }
+  }
 
   /// Sign bit of s1 s2 of pair i.
   template <int kD>
