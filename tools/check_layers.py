@@ -3,8 +3,9 @@
 """Checks the dependency rule of the sources; prints each breach as file:line: sentence, exits 1.
 
 include <- core <- {reference, emulate, sm90} <- api; core <- workload; include <- io.
-cli includes core, io and workload; bench these and emulate; tests what they test. Engines do not include each other. Highway only under emulate/simd,
-inline assembly only under sm90/ptx, torch nowhere in C++.
+cli includes core, io and workload; bench these and emulate; tests what they test; python the
+public headers. Engines do not include each other. Highway only under emulate/simd, inline assembly
+only under sm90/ptx, torch nowhere in C++.
 """
 import pathlib
 import re
@@ -21,6 +22,7 @@ ALLOWED = {  # folder -> first path components its quoted includes may have
     "src/io": {"octavo", "io"},
     "src/workload": {"octavo", "core", "workload"},
     "cli": {"octavo", "core", "io", "workload", "cli"},
+    "python/src": {"octavo"},
     "bench": {"octavo", "core", "emulate", "io", "workload", "bench"},
 }
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}

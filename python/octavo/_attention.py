@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attention call: arguments of Python to one call of the library."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from . import _octavo
+from ._arguments import (
+    NUMPY_TYPES,
+    dtype_name,
+    dtype_names,
+    exchangeable,
+    integer,
+    lengths,
+    mask_sides,
+    real,
+    text,
+)
+from ._quantized import QuantizedQkv, QuantizedTensor
+
+_FUNCTION = "attention_forward"  # the library's name, with which its own sentences begin
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    window: Any = None,
+    softcap: float = 0.0,
+    sm_scale: float | None = None,
+    recipe: str | None = None,
+    softmax: str = "exact",
+    accumulator: str = "hopper",
+    promote_every: int = 1,
+    num_splits: int = 1,
+    key_lengths: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    return_lse: bool = False,
+    layout: str = "bshd",
+    dtype: Any = None,
+    engine: str = "auto",
+    threads: int = 0,
+) -> Any:
+    """softmax(mask(softcap(sm_scale q k^T))) v, both products in FP8.
+
+    q              [b, sq, hq, d], k [b, sk, hkv, d], v [b, sk, hkv, dv]: numpy arrays or any others in host
+                   memory with DLPack or a buffer, of any strides but the last, which is 1; no copies. hq is a
+                   multiple of hkv; d and dv are multiples of 8 up to 256. float32, float16, bfloat16, or a
+                   QuantizedTensor (q: E4M3)
+    causal         query i of sq sees the keys up to i + sk - sq
+    window         (left, right): as many keys back and ahead of that one; None for no limit on a side
+    softcap        scores become softcap tanh(score / softcap); 0: off
+    sm_scale       default 1 / sqrt(d)
+    recipe         how operands become FP8: "per_tensor", "per_head", "block", "default" or "strict_causal", with
+                   "+rotate", "+smooth", "+e5m2" behind it where wanted. None: "default", or "block" where an
+                   operand is FP8 already
+    softmax        "exact", or "direct": E4M3 codes straight from the scores
+    accumulator    "hopper" (bit-true model of the tensor cores) or "fp32"
+    promote_every  key tiles of 128 between promotions of P V to FP32; 0: never
+    num_splits     1 to 64 ranges of keys attended by themselves and merged by their LSE
+    key_lengths    valid keys of each batch entry
+    out            array [b, sq, hq, dv] to write into: float32, float16 or bfloat16
+    out_dtype      type of out; default that of q, bfloat16 where q is FP8
+    return_lse     return (out, lse), lse [b, hq, sq] in float32: the natural log of the sum of exponentials,
+                   -inf where a row sees no key
+    layout         "bshd", or "bhsd": q, k, v and out are [b, h, s, d] (lse stays [b, h, s])
+    dtype          the type of arrays that are uint16: "bf16" or "f16"; one, or one each for q, k and v
+    engine         "auto", or of info()["engines"]: "sm90" (Hopper), "emulate" (its data path on the CPU),
+                   "reference" (double precision, no FP8, never under "auto")
+    threads        of the CPU engines; 0: one per core
+
+    Returns a numpy array, or `out` where it is given. The call releases the GIL. The function is that of
+    FlashAttention-3 in FP8 (Shah et al. 2024); stages and formulas: docs/data_path.md.
+
+    Raises ValueError for a wrong argument, TypeError for one of a wrong kind, NotImplementedError where no
+    engine computes the call or arrays are in device memory, RuntimeError where CUDA reports an error.
+    """
+    names = dtype_names(_FUNCTION, dtype)
+    call = _call(
+        layout, causal, window, softcap, sm_scale, recipe, softmax, accumulator, promote_every, num_splits,
+        key_lengths, engine, threads,
+    )  # fmt: skip
+    described = [_set_operand(call, n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
+    return _finish(call, described, layout, out, out_dtype, return_lse)
+
+
+def attention_quantized(
+    qkv: QuantizedQkv,
+    *,
+    causal: bool = False,
+    window: Any = None,
+    softcap: float = 0.0,
+    sm_scale: float | None = None,
+    softmax: str = "exact",
+    accumulator: str = "hopper",
+    promote_every: int = 1,
+    num_splits: int = 1,
+    key_lengths: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    return_lse: bool = False,
+    engine: str = "auto",
+    threads: int = 0,
+) -> Any:
+    """attention() on what quantize() returned: the same bits as attention() on its inputs.
+
+    Arguments, results and errors are those of attention(); out has the layout of `qkv`, sm_scale defaults to
+    1 / sqrt(qkv.head_dim), out_dtype to bfloat16. Under a recipe with scales that span several rows the
+    key_lengths should be those of quantize().
+    """
+    if not isinstance(qkv, QuantizedQkv):
+        raise TypeError(f"attention_quantized: qkv is a {type(qkv).__name__}; must be a QuantizedQkv")
+    if sm_scale is None and qkv.head_dim > 0:
+        sm_scale = 1 / math.sqrt(qkv.head_dim)
+    call = _call(
+        qkv.layout, causal, window, softcap, sm_scale, None, softmax, accumulator, promote_every, num_splits,
+        key_lengths, engine, threads,
+    )  # fmt: skip
+    described = [_set_operand(call, n, x, None) for n, x in zip("qkv", (qkv.q, qkv.k, qkv.v), strict=True)]
+    if qkv.score_shift is not None:
+        call.set("score_shift", *exchangeable(_FUNCTION, "score_shift", qkv.score_shift, None))
+    return _finish(call, described, qkv.layout, out, out_dtype, return_lse)
+
+
+def why_unsupported(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    window: Any = None,
+    softcap: float = 0.0,
+    sm_scale: float | None = None,
+    recipe: str | None = None,
+    softmax: str = "exact",
+    accumulator: str = "hopper",
+    promote_every: int = 1,
+    num_splits: int = 1,
+    key_lengths: Any = None,
+    out_dtype: Any = None,
+    layout: str = "bshd",
+    dtype: Any = None,
+    engine: str = "auto",
+) -> str:
+    """Why attention() with these arguments would raise NotImplementedError; "" where it would compute.
+
+    Nothing is computed. Raises ValueError and TypeError as attention() does.
+    """
+    names = dtype_names(_FUNCTION, dtype)
+    call = _call(
+        layout, causal, window, softcap, sm_scale, recipe, softmax, accumulator, promote_every, num_splits,
+        key_lengths, engine, 0,
+    )  # fmt: skip
+    described = [_set_operand(call, n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
+    _set_out(call, described, None, out_dtype)
+    return call.why_unsupported()
+
+
+def _call(
+    layout: Any,
+    causal: Any,
+    window: Any,
+    softcap: Any,
+    sm_scale: Any,
+    recipe: Any,
+    softmax: Any,
+    accumulator: Any,
+    promote_every: Any,
+    num_splits: Any,
+    key_lengths: Any,
+    engine: Any,
+    threads: Any,
+) -> _octavo.Call:
+    return _octavo.Call(
+        layout=text(_FUNCTION, "layout", layout),
+        window=mask_sides(_FUNCTION, causal, window),
+        softcap=real(_FUNCTION, "softcap", softcap),
+        sm_scale=None if sm_scale is None else real(_FUNCTION, "sm_scale", sm_scale),
+        key_lengths=lengths(_FUNCTION, key_lengths),
+        recipe=None if recipe is None else text(_FUNCTION, "recipe", recipe),
+        softmax=text(_FUNCTION, "softmax", softmax),
+        accumulator=text(_FUNCTION, "accumulator", accumulator),
+        promote_every=integer(_FUNCTION, "promote_every", promote_every),
+        num_splits=integer(_FUNCTION, "num_splits", num_splits),
+        engine=text(_FUNCTION, "engine", engine),
+        threads=integer(_FUNCTION, "threads", threads),
+    )
+
+
+def _set_operand(call: _octavo.Call, name: str, x: Any, stated: str | None) -> tuple[tuple[int, ...], str]:
+    """Sets an operand and its descales; returns its shape and type."""
+    if isinstance(x, QuantizedTensor):
+        call.set(f"{name}_descale", *exchangeable(_FUNCTION, f"{name}_descale", x.descale, None))
+        return call.set(name, *exchangeable(_FUNCTION, name, x.codes, x.dtype))
+    shape, found = call.set(name, *exchangeable(_FUNCTION, name, x, stated))
+    if found.startswith("f8"):
+        raise ValueError(
+            f"{_FUNCTION}: {name}_descale is missing; must be given, since {name} is {found} "
+            f"(a descale of 1 is never assumed): pass QuantizedTensor({name}, descale)"
+        )
+    return shape, found
+
+
+def _set_out(call: _octavo.Call, described: list[tuple[tuple[int, ...], str]], out: Any, out_dtype: Any) -> Any:
+    """Sets the output, made here where it is not given; returns it."""
+    (q_shape, q_dtype), _, (v_shape, _) = described
+    name = dtype_name(out_dtype)
+    if out is None:
+        if name is None:
+            name = "bf16" if q_dtype.startswith("f8") else q_dtype
+        if name not in ("f32", "f16", "bf16"):
+            raise ValueError(f"{_FUNCTION}: out_dtype is {name}; must be f32, f16 or bf16")
+        ranks_fit = len(q_shape) == len(v_shape) == 4  # else the library refuses q or v before it sees out
+        out = np.empty(q_shape[:3] + v_shape[3:] if ranks_fit else (0, 0, 0, 0), NUMPY_TYPES[name])
+    elif type(out).__module__.partition(".")[0] in ("jax", "jaxlib"):  # whose DLPack does not say so
+        raise ValueError(f"{_FUNCTION}: out is read-only; must be writable")
+    call.set("out", *exchangeable(_FUNCTION, "out", out, name))
+    return out
+
+
+def _finish(
+    call: _octavo.Call,
+    described: list[tuple[tuple[int, ...], str]],
+    layout: str,
+    out: Any,
+    out_dtype: Any,
+    return_lse: bool,
+) -> Any:
+    out = _set_out(call, described, out, out_dtype)
+    if not return_lse:
+        call.run()
+        return out
+    q_shape = described[0][0] if len(described[0][0]) == 4 else (0, 0, 0, 0)
+    b, s, h = q_shape[:3] if layout == "bshd" else (q_shape[0], q_shape[2], q_shape[1])
+    lse = np.empty((b, h, s), np.float32)
+    call.set("lse", lse)
+    call.run()
+    return out, lse

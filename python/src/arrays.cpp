@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arrays.h"
+
+#include <array>
+#include <cstdint>
+#include <iterator>
+
+namespace octavo::python {
+namespace {
+
+constexpr const char* kTypes = "f32, f16, bf16, f8_e4m3 or f8_e5m2";
+
+[[noreturn]] void refuse(const Argument& argument, const std::string& rest) {
+  throw Error(ErrorCode::invalid_argument,
+              std::string(argument.function) + ": " + argument.name + rest);
+}
+
+bool is(nb::dlpack::dtype type, nb::dlpack::dtype_code code, int bits) {
+  return type.lanes == 1 && type.bits == bits && type.code == static_cast<std::uint8_t>(code);
+}
+
+/// The library's type of an array that says what its elements are.
+std::optional<DType> own_dtype(nb::dlpack::dtype type) {
+  using Code = nb::dlpack::dtype_code;
+  if (is(type, Code::Float, 32)) return DType::f32;
+  if (is(type, Code::Float, 16)) return DType::f16;
+  if (is(type, Code::Bfloat, 16)) return DType::bf16;
+  if (is(type, Code::Float8_E4M3FN, 8)) return DType::f8_e4m3;
+  if (is(type, Code::Float8_E5M2, 8)) return DType::f8_e5m2;
+  return std::nullopt;
+}
+
+std::string type_text(nb::dlpack::dtype type) {
+  static constexpr const char* kNames[] = {"int",    "uint",    "float", "handle",
+                                           "bfloat", "complex", "bool"};
+  if (type.code >= std::size(kNames) || type.lanes != 1) {
+    return "DLPack type " + std::to_string(type.code) + " of " + std::to_string(type.bits) +
+           " bits";
+  }
+  if (is(type, nb::dlpack::dtype_code::Bool, 8)) return "bool";
+  return kNames[type.code] + std::to_string(type.bits);
+}
+
+DType resolve_dtype(const Argument& argument, nb::dlpack::dtype type,
+                    const std::optional<std::string>& stated) {
+  const auto own = own_dtype(type);
+  if (!stated) {
+    if (own) return *own;
+    const bool bytes =
+        is(type, nb::dlpack::dtype_code::UInt, 8) || is(type, nb::dlpack::dtype_code::UInt, 16);
+    refuse(argument, ".dtype is " + type_text(type) + "; must be " + kTypes +
+                         (bytes ? ", or dtype must say which of them it holds" : ""));
+  }
+  const DType wanted = parse_dtype(*stated);
+  if (own ? *own == wanted
+          : is(type, nb::dlpack::dtype_code::UInt, static_cast<int>(8 * size_of(wanted)))) {
+    return wanted;
+  }
+  refuse(argument, ".dtype is " + (own ? dtype_name(*own) : type_text(type)) + "; must be " +
+                       dtype_name(wanted) + ", as dtype says, or its bytes (uint8, uint16)");
+}
+
+void require_host(const Argument& argument, int device_type) {
+  for (int host : {nb::device::cpu::value, nb::device::cuda_host::value}) {
+    if (device_type == host) return;
+  }
+  throw Error(ErrorCode::unsupported,
+              std::string(argument.function) + ": " + argument.name +
+                  " is in device memory (DLPack device type " + std::to_string(device_type) +
+                  "); must be in host memory: the Python package takes no device arrays");
+}
+
+std::array<std::int64_t, kMaxRank> row_major(const TensorView& view) {
+  std::array<std::int64_t, kMaxRank> stride{};
+  std::int64_t next = 1;
+  for (int i = view.rank - 1; i >= 0; --i) {
+    stride[i] = next;
+    next *= view.shape[i];
+  }
+  return stride;
+}
+
+template <typename NdArray>
+TensorView view_of(const Argument& argument, const NdArray& array,
+                   const std::optional<std::string>& stated) {
+  require_host(argument, array.device_type());
+  if (array.ndim() < 1 || array.ndim() > kMaxRank) {
+    refuse(argument, ".rank is " + std::to_string(array.ndim()) + "; must be from 1 to " +
+                         std::to_string(kMaxRank));
+  }
+  TensorView view;
+  view.dtype = resolve_dtype(argument, array.dtype(), stated);
+  view.data = const_cast<void*>(static_cast<const void*>(array.data()));
+  view.rank = static_cast<int>(array.ndim());
+  for (int i = 0; i < view.rank; ++i) {
+    view.shape[i] = static_cast<std::int64_t>(array.shape(static_cast<std::size_t>(i)));
+    view.stride[i] = array.stride(static_cast<std::size_t>(i));
+  }
+  if (view.numel() == 0) view.stride = row_major(view);  // numpy's are 0 there
+  if (view.numel() > 0 && reinterpret_cast<std::uintptr_t>(view.data) % size_of(view.dtype) != 0) {
+    refuse(argument, ".data is not aligned; must be at a multiple of its elements' " +
+                         std::to_string(size_of(view.dtype)) + " bytes");
+  }
+  return view;
+}
+
+[[noreturn]] void refuse_type(const Argument& argument, nb::handle array) {
+  const std::string sentence = std::string(argument.function) + ": " + argument.name + " is a " +
+                               nb::type_name(array.type()).c_str() +
+                               "; must be an array with DLPack or a buffer, with strides in whole "
+                               "elements";
+  throw nb::type_error(sentence.c_str());
+}
+
+}  // namespace
+
+TensorView Arrays::read(const Argument& argument, nb::handle array,
+                        const std::optional<std::string>& stated) {
+  nb::ndarray<nb::ro> imported;
+  if (!nb::try_cast(array, imported)) refuse_type(argument, array);
+  const TensorView view = view_of(argument, imported, stated);
+  read_.push_back(std::move(imported));
+  return view;
+}
+
+TensorView Arrays::write(const Argument& argument, nb::handle array,
+                         const std::optional<std::string>& stated) {
+  nb::ndarray<> imported;
+  if (!nb::try_cast(array, imported)) {
+    nb::ndarray<nb::ro> read_only;
+    if (!nb::try_cast(array, read_only)) refuse_type(argument, array);
+    refuse(argument, " is read-only; must be writable");
+  }
+  const TensorView view = view_of(argument, imported, stated);
+  written_.push_back(std::move(imported));
+  return view;
+}
+
+nb::tuple describe(const TensorView& view) {
+  nb::list shape;
+  for (int i = 0; i < view.rank; ++i) shape.append(view.shape[i]);
+  return nb::make_tuple(nb::tuple(shape), dtype_name(view.dtype));
+}
+
+bool is_bhsd(const char* function, const std::string& layout) {
+  if (layout == "bhsd") return true;
+  if (layout == "bshd") return false;
+  throw Error(ErrorCode::invalid_argument,
+              std::string(function) + ": layout is '" + layout + "'; must be bshd or bhsd");
+}
+
+}  // namespace octavo::python

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays of Python (DLPack or the buffer protocol) as the library's views, without copies.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "octavo/error.h"
+#include "octavo/tensor.h"
+
+namespace octavo::python {
+
+namespace nb = nanobind;
+
+/// Who asks for an array, under which name: both go into the sentences of errors.
+struct Argument {
+  const char* function;
+  std::string name;
+};
+
+/// The arrays of one call: alive as long as this is.
+class Arrays {
+ public:
+  /// A view to read from. `stated` names the element type where the array's own is uint8 or uint16.
+  /// Throws nb::type_error for what is no array, Error for one that the library cannot take.
+  TensorView read(const Argument& argument, nb::handle array,
+                  const std::optional<std::string>& stated);
+
+  /// The same, to write into.
+  TensorView write(const Argument& argument, nb::handle array,
+                   const std::optional<std::string>& stated);
+
+ private:
+  std::vector<nb::ndarray<nb::ro>> read_;
+  std::vector<nb::ndarray<>> written_;
+};
+
+/// (shape, name of the type).
+nb::tuple describe(const TensorView& view);
+
+/// Whether a layout is [b, h, s, d] rather than [b, s, h, d].
+bool is_bhsd(const char* function, const std::string& layout);
+
+/// body(), whose errors count the axes of [b, s, h, d]: they say so where the caller's are others.
+template <typename Body>
+auto counting_axes(bool bhsd, Body body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    if (!bhsd || error.code() != ErrorCode::invalid_argument) throw;
+    throw Error(error.code(), std::string(error.what()) + " (axes counted in [b, s, h, d])");
+  }
+}
+
+}  // namespace octavo::python

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "call.h"
+
+#include "octavo/engine.h"
+
+namespace octavo::python {
+namespace {
+
+constexpr const char* kFunction = "attention_forward";
+
+/// The tensor of that name, and whether it has the four axes that a layout orders.
+std::pair<TensorView*, bool> slot(AttentionParams& params, const std::string& name) {
+  if (name == "q") return {&params.q, true};
+  if (name == "k") return {&params.k, true};
+  if (name == "v") return {&params.v, true};
+  if (name == "out") return {&params.out, true};
+  if (name == "lse") return {&params.lse, false};
+  if (name == "q_descale") return {&params.q_descale, false};
+  if (name == "k_descale") return {&params.k_descale, false};
+  if (name == "v_descale") return {&params.v_descale, false};
+  if (name == "score_shift") return {&params.score_shift, false};
+  throw Error(ErrorCode::invalid_argument, std::string(kFunction) + ": has no tensor " + name);
+}
+
+std::string why_no_automatic(const AttentionParams& params) {
+  std::string reasons;
+  for (const EngineVerdict& verdict : explain_dispatch(params)) {
+    if (!verdict.automatic) continue;
+    if (verdict.accepts) return "";
+    reasons += (reasons.empty() ? "" : "; ") + verdict.name + ": " + verdict.reason;
+  }
+  return reasons;
+}
+
+}  // namespace
+
+Call::Call(const std::string& layout, std::pair<std::int64_t, std::int64_t> window, double softcap,
+           std::optional<double> sm_scale, std::vector<std::int64_t> key_lengths,
+           const std::optional<std::string>& recipe, const std::string& softmax,
+           const std::string& accumulator, int promote_every, int num_splits, std::string engine,
+           int threads)
+    : bhsd_(is_bhsd(kFunction, layout)) {
+  params_.mask = MaskSpec::window(window.first, window.second);
+  params_.softcap = static_cast<float>(softcap);
+  params_.sm_scale = sm_scale;
+  params_.key_lengths = std::move(key_lengths);
+  if (recipe) params_.recipe = parse_recipe(*recipe);
+  params_.softmax = parse_softmax(softmax);
+  params_.accumulator = parse_accumulator(accumulator);
+  params_.promote_every = promote_every;
+  params_.num_splits = num_splits;
+  params_.engine = std::move(engine);
+  params_.threads = threads;
+}
+
+nb::tuple Call::set(const std::string& name, nb::handle array,
+                    const std::optional<std::string>& dtype) {
+  const auto [tensor, ordered] = slot(params_, name);
+  const bool written = name == "out" || name == "lse";
+  const Argument argument{kFunction, name};
+  const TensorView view =
+      written ? arrays_.write(argument, array, dtype) : arrays_.read(argument, array, dtype);
+  *tensor = ordered && bhsd_ && view.rank == 4 ? transposed(view, 1, 2) : view;
+  return describe(view);
+}
+
+std::string Call::run() const {
+  const nb::gil_scoped_release release;
+  return counting_axes(bhsd_, [&] { return attention_forward(params_).engine; });
+}
+
+std::string Call::why_unsupported() const {
+  return counting_axes(bhsd_, [&] {
+    if (params_.engine == "auto") return why_no_automatic(params_);
+    return octavo::why_unsupported(params_, params_.engine);
+  });
+}
+
+}  // namespace octavo::python
