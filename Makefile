@@ -5,6 +5,7 @@ PRESET ?= $(shell command -v nvcc >/dev/null 2>&1 && echo cuda || echo cpu)
 JOBS ?= $(shell nproc)
 CMAKE_FLAGS ?=
 BUILD := build/$(PRESET)
+PYTHON_FLAGS := -DOCTAVO_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv/bin/python
 
 .PHONY: demo test configure clean
 
@@ -18,10 +19,12 @@ demo:
 test:
 	@tools/install_deps.sh test
 	@$(MAKE) -s configure
+	@grep -q '^OCTAVO_PYTHON:BOOL=ON' $(BUILD)/CMakeCache.txt || cmake $(BUILD) $(PYTHON_FLAGS) >$(BUILD)/configure.log \
+	  || { cat $(BUILD)/configure.log; exit 1; }
 	@ninja -C $(BUILD) -j $(JOBS)
 	@python3 tools/check_layers.py
 	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) --no-tests=error
-	@OCTAVO_BIN=$(BUILD)/cli/octavo .venv/bin/python -m pytest -q tests/python
+	@OCTAVO_BIN=$(BUILD)/cli/octavo OCTAVO_PYTHON=$(BUILD)/python .venv/bin/python -m pytest -q -rs tests/python
 
 # Once; ninja repeats it where a CMake file changes.
 configure:

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build pkg-config libhwy-dev libcli11-dev nlohmann-json3-dev libgtest-dev
   libbenchmark-dev)
-[ "${1:-}" = test ] && packages+=(python3 python3-venv)
+[ "${1:-}" = test ] && packages+=(python3 python3-dev python3-venv)
 
 missing=()
 for package in "${packages[@]}"; do
