@@ -63,7 +63,8 @@ def attention(
     dtype: _DType = None,
     engine: str = "auto",
     threads: int = 0,
-) -> NDArray[Any]: ...
+    stream: Any = None,
+) -> Any: ...
 @overload
 def attention(
     q: _Array | QuantizedTensor,
@@ -87,7 +88,8 @@ def attention(
     dtype: _DType = None,
     engine: str = "auto",
     threads: int = 0,
-) -> tuple[NDArray[Any], NDArray[np.float32]]: ...
+    stream: Any = None,
+) -> tuple[Any, Any]: ...
 @overload
 def attention_quantized(
     qkv: QuantizedQkv,

@@ -2,6 +2,7 @@
 """Checks and conversions that need Python's own types. All other rules are the library's."""
 
 import operator
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -25,6 +26,12 @@ NUMPY_TYPES: dict[str, Any] = {
 _BYTES_OF = {"bf16": np.uint16, "f8_e4m3": np.uint8, "f8_e5m2": np.uint8}
 
 
+def library_name(name: str) -> str:
+    """The library's name of a framework's: "bf16" for "torch.bfloat16". Others are returned bare."""
+    name = name.rpartition(".")[2]
+    return _LIBRARY_NAMES.get(name, name)
+
+
 def dtype_name(dtype: Any) -> str | None:
     """The library's name of a type: "bf16" for "bf16", "bfloat16", ml_dtypes.bfloat16, torch.bfloat16.
 
@@ -36,8 +43,7 @@ def dtype_name(dtype: Any) -> str | None:
         name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
     except TypeError:  # of another framework
         name = str(dtype)
-    name = name.rpartition(".")[2]
-    return _LIBRARY_NAMES.get(name, name)
+    return library_name(name)
 
 
 def dtype_names(function: str, dtype: Any) -> tuple[str | None, str | None, str | None]:
@@ -52,10 +58,7 @@ def dtype_names(function: str, dtype: Any) -> tuple[str | None, str | None, str 
 
 def exchangeable(function: str, name: str, array: Any, stated: str | None) -> tuple[Any, str | None]:
     """What to hand to the library for an array, and the type to name beside it."""
-    if getattr(array, "requires_grad", False):
-        raise NotImplementedError(
-            f"{function}: {name} requires a gradient; must be detached, since there is no backward pass"
-        )
+    array = without_gradient(function, name, array)
     if not isinstance(array, np.ndarray):
         return array, stated
     if not array.dtype.isnative:
@@ -70,6 +73,19 @@ def exchangeable(function: str, name: str, array: Any, stated: str | None) -> tu
             f"{function}: {name}.dtype is {array.dtype}; must be f32, f16, bf16, f8_e4m3 or f8_e5m2"
         )
     return array, stated
+
+
+def without_gradient(function: str, name: str, array: Any) -> Any:
+    """The array, detached where PyTorch records no gradients now; refused where it requires one."""
+    if not getattr(array, "requires_grad", False):
+        return array
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(array, torch.Tensor) or torch.is_grad_enabled():
+        raise NotImplementedError(
+            f"{function}: {name} requires a gradient; must be detached or under torch.no_grad(), since there is "
+            "no backward pass"
+        )
+    return array.detach()
 
 
 def integer(function: str, name: str, value: Any, bits: int = 32) -> int:

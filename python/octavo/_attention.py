@@ -4,11 +4,8 @@
 import math
 from typing import Any
 
-import numpy as np
-
 from . import _octavo
 from ._arguments import (
-    NUMPY_TYPES,
     dtype_name,
     dtype_names,
     exchangeable,
@@ -18,6 +15,7 @@ from ._arguments import (
     real,
     text,
 )
+from ._place import Place, device_lengths, is_torch_cuda, place_of, set_torch
 from ._quantized import QuantizedQkv, QuantizedTensor
 
 _FUNCTION = "attention_forward"  # the library's name, with which its own sentences begin
@@ -45,13 +43,14 @@ def attention(
     dtype: Any = None,
     engine: str = "auto",
     threads: int = 0,
+    stream: Any = None,
 ) -> Any:
     """softmax(mask(softcap(sm_scale q k^T))) v, both products in FP8.
 
-    q              [b, sq, hq, d], k [b, sk, hkv, d], v [b, sk, hkv, dv]: numpy arrays or any others in host
-                   memory with DLPack or a buffer, of any strides but the last, which is 1; no copies. hq is a
-                   multiple of hkv; d and dv are multiples of 8 up to 256. float32, float16, bfloat16, or a
-                   QuantizedTensor (q: E4M3)
+    q              [b, sq, hq, d], k [b, sk, hkv, d], v [b, sk, hkv, dv]: numpy arrays, PyTorch tensors or any
+                   others with DLPack or a buffer, in host memory or on one CUDA device, of any strides but the
+                   last, which is 1; no copies. hq is a multiple of hkv; d and dv are multiples of 8 up to 256.
+                   float32, float16, bfloat16, or a QuantizedTensor (q: E4M3)
     causal         query i of sq sees the keys up to i + sk - sq
     window         (left, right): as many keys back and ahead of that one; None for no limit on a side
     softcap        scores become softcap tanh(score / softcap); 0: off
@@ -63,7 +62,8 @@ def attention(
     accumulator    "hopper" (bit-true model of the tensor cores) or "fp32"
     promote_every  key tiles of 128 between promotions of P V to FP32; 0: never
     num_splits     1 to 64 ranges of keys attended by themselves and merged by their LSE
-    key_lengths    valid keys of each batch entry
+    key_lengths    valid keys of each batch entry: integers, or an int32 CUDA tensor [b], which is not read
+                   until the kernels run
     out            array [b, sq, hq, dv] to write into: float32, float16 or bfloat16
     out_dtype      type of out; default that of q, bfloat16 where q is FP8
     return_lse     return (out, lse), lse [b, hq, sq] in float32: the natural log of the sum of exponentials,
@@ -73,20 +73,27 @@ def attention(
     engine         "auto", or of info()["engines"]: "sm90" (Hopper), "emulate" (its data path on the CPU),
                    "reference" (double precision, no FP8, never under "auto")
     threads        of the CPU engines; 0: one per core
+    stream         for arrays on a CUDA device: its address, or a stream of PyTorch or CuPy. None: the current one
+                   of PyTorch or CuPy, of others the legacy default stream. The call is queued there and returns
 
-    Returns a numpy array, or `out` where it is given. The call releases the GIL. The function is that of
+    Returns `out` where it is given, else a numpy array; for PyTorch and CuPy arrays on a device one of theirs, for
+    others on a device an object with DLPack. The call releases the GIL. The function is that of
     FlashAttention-3 in FP8 (Shah et al. 2024); stages and formulas: docs/data_path.md.
 
     Raises ValueError for a wrong argument, TypeError for one of a wrong kind, NotImplementedError where no
-    engine computes the call or arrays are in device memory, RuntimeError where CUDA reports an error.
+    engine computes the call, RuntimeError where CUDA reports an error.
     """
     names = dtype_names(_FUNCTION, dtype)
+    on_device = device_lengths(_FUNCTION, key_lengths, q.shape[0] if hasattr(q, "shape") else 0)
     call = _call(
         layout, causal, window, softcap, sm_scale, recipe, softmax, accumulator, promote_every, num_splits,
-        key_lengths, engine, threads,
+        key_lengths if on_device is None else None, engine, threads,
     )  # fmt: skip
     described = [_set_operand(call, n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
-    return _finish(call, described, layout, out, out_dtype, return_lse)
+    place = place_of(q.codes if isinstance(q, QuantizedTensor) else q)
+    out, lse = _set_results(call, place, described, layout, out, out_dtype, return_lse)
+    place.run(call, stream, on_device)
+    return (out, lse) if return_lse else out
 
 
 def attention_quantized(
@@ -124,7 +131,10 @@ def attention_quantized(
     described = [_set_operand(call, n, x, None) for n, x in zip("qkv", (qkv.q, qkv.k, qkv.v), strict=True)]
     if qkv.score_shift is not None:
         call.set("score_shift", *exchangeable(_FUNCTION, "score_shift", qkv.score_shift, None))
-    return _finish(call, described, qkv.layout, out, out_dtype, return_lse)
+    place = place_of(qkv.q.codes)
+    out, lse = _set_results(call, place, described, qkv.layout, out, out_dtype, return_lse)
+    place.run(call, None, None)
+    return (out, lse) if return_lse else out
 
 
 def why_unsupported(
@@ -157,7 +167,7 @@ def why_unsupported(
         key_lengths, engine, 0,
     )  # fmt: skip
     described = [_set_operand(call, n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
-    _set_out(call, described, None, out_dtype)
+    _set_results(call, place_of(q), described, layout, None, out_dtype, False)
     return call.why_unsupported()
 
 
@@ -192,12 +202,18 @@ def _call(
     )
 
 
+def _set(call: _octavo.Call, name: str, array: Any, stated: str | None) -> tuple[tuple[int, ...], str]:
+    if is_torch_cuda(array):
+        return set_torch(call, _FUNCTION, name, array, stated)
+    return call.set(name, *exchangeable(_FUNCTION, name, array, stated))
+
+
 def _set_operand(call: _octavo.Call, name: str, x: Any, stated: str | None) -> tuple[tuple[int, ...], str]:
     """Sets an operand and its descales; returns its shape and type."""
     if isinstance(x, QuantizedTensor):
-        call.set(f"{name}_descale", *exchangeable(_FUNCTION, f"{name}_descale", x.descale, None))
-        return call.set(name, *exchangeable(_FUNCTION, name, x.codes, x.dtype))
-    shape, found = call.set(name, *exchangeable(_FUNCTION, name, x, stated))
+        _set(call, f"{name}_descale", x.descale, None)
+        return _set(call, name, x.codes, x.dtype)
+    shape, found = _set(call, name, x, stated)
     if found.startswith("f8"):
         raise ValueError(
             f"{_FUNCTION}: {name}_descale is missing; must be given, since {name} is {found} "
@@ -206,8 +222,16 @@ def _set_operand(call: _octavo.Call, name: str, x: Any, stated: str | None) -> t
     return shape, found
 
 
-def _set_out(call: _octavo.Call, described: list[tuple[tuple[int, ...], str]], out: Any, out_dtype: Any) -> Any:
-    """Sets the output, made here where it is not given; returns it."""
+def _set_results(
+    call: _octavo.Call,
+    place: Place,
+    described: list[tuple[tuple[int, ...], str]],
+    layout: str,
+    out: Any,
+    out_dtype: Any,
+    return_lse: bool,
+) -> tuple[Any, Any]:
+    """Sets out, made here where it is not given, and lse where it is wanted; returns both."""
     (q_shape, q_dtype), _, (v_shape, _) = described
     name = dtype_name(out_dtype)
     if out is None:
@@ -216,28 +240,14 @@ def _set_out(call: _octavo.Call, described: list[tuple[tuple[int, ...], str]], o
         if name not in ("f32", "f16", "bf16"):
             raise ValueError(f"{_FUNCTION}: out_dtype is {name}; must be f32, f16 or bf16")
         ranks_fit = len(q_shape) == len(v_shape) == 4  # else the library refuses q or v before it sees out
-        out = np.empty(q_shape[:3] + v_shape[3:] if ranks_fit else (0, 0, 0, 0), NUMPY_TYPES[name])
+        out = place.empty(q_shape[:3] + v_shape[3:] if ranks_fit else (0, 0, 0, 0), name)
     elif type(out).__module__.partition(".")[0] in ("jax", "jaxlib"):  # whose DLPack does not say so
         raise ValueError(f"{_FUNCTION}: out is read-only; must be writable")
-    call.set("out", *exchangeable(_FUNCTION, "out", out, name))
-    return out
-
-
-def _finish(
-    call: _octavo.Call,
-    described: list[tuple[tuple[int, ...], str]],
-    layout: str,
-    out: Any,
-    out_dtype: Any,
-    return_lse: bool,
-) -> Any:
-    out = _set_out(call, described, out, out_dtype)
+    _set(call, "out", out, name)
     if not return_lse:
-        call.run()
-        return out
-    q_shape = described[0][0] if len(described[0][0]) == 4 else (0, 0, 0, 0)
+        return out, None
+    q_shape = q_shape if len(q_shape) == 4 else (0, 0, 0, 0)
     b, s, h = q_shape[:3] if layout == "bshd" else (q_shape[0], q_shape[2], q_shape[1])
-    lse = np.empty((b, h, s), np.float32)
-    call.set("lse", lse)
-    call.run()
+    lse = place.empty((b, h, s), "f32")
+    _set(call, "lse", lse, None)
     return out, lse

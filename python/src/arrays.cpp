@@ -60,14 +60,15 @@ DType resolve_dtype(const Argument& argument, nb::dlpack::dtype type,
                        dtype_name(wanted) + ", as dtype says, or its bytes (uint8, uint16)");
 }
 
-void require_host(const Argument& argument, int device_type) {
-  for (int host : {nb::device::cpu::value, nb::device::cuda_host::value}) {
-    if (device_type == host) return;
-  }
+Device device_of(const Argument& argument, int type, int index, Memory memory) {
+  if (type == nb::device::cpu::value || type == nb::device::cuda_host::value) return {};
+  const bool cuda = type == nb::device::cuda::value || type == nb::device::cuda_managed::value;
+  if (cuda && memory == Memory::host_or_cuda) return {Device::Kind::cuda, index};
   throw Error(ErrorCode::unsupported,
               std::string(argument.function) + ": " + argument.name +
-                  " is in device memory (DLPack device type " + std::to_string(device_type) +
-                  "); must be in host memory: the Python package takes no device arrays");
+                  " is in device memory (DLPack device type " + std::to_string(type) +
+                  "); must be in host memory" +
+                  (memory == Memory::host_or_cuda ? " or that of a CUDA device" : ""));
 }
 
 std::array<std::int64_t, kMaxRank> row_major(const TensorView& view) {
@@ -80,15 +81,26 @@ std::array<std::int64_t, kMaxRank> row_major(const TensorView& view) {
   return stride;
 }
 
+[[noreturn]] void refuse_type(const Argument& argument, nb::handle array) {
+  const std::string sentence = std::string(argument.function) + ": " + argument.name + " is a " +
+                               nb::type_name(array.type()).c_str() +
+                               "; must be an array with DLPack or a buffer, with strides in whole "
+                               "elements";
+  throw nb::type_error(sentence.c_str());
+}
+
+}  // namespace
+
 template <typename NdArray>
-TensorView view_of(const Argument& argument, const NdArray& array,
-                   const std::optional<std::string>& stated) {
-  require_host(argument, array.device_type());
+TensorView Arrays::view_of(const Argument& argument, const NdArray& array,
+                           const std::optional<std::string>& stated) const {
+  const Device device = device_of(argument, array.device_type(), array.device_id(), memory_);
   if (array.ndim() < 1 || array.ndim() > kMaxRank) {
     refuse(argument, ".rank is " + std::to_string(array.ndim()) + "; must be from 1 to " +
                          std::to_string(kMaxRank));
   }
   TensorView view;
+  view.device = device;
   view.dtype = resolve_dtype(argument, array.dtype(), stated);
   view.data = const_cast<void*>(static_cast<const void*>(array.data()));
   view.rank = static_cast<int>(array.ndim());
@@ -103,16 +115,6 @@ TensorView view_of(const Argument& argument, const NdArray& array,
   }
   return view;
 }
-
-[[noreturn]] void refuse_type(const Argument& argument, nb::handle array) {
-  const std::string sentence = std::string(argument.function) + ": " + argument.name + " is a " +
-                               nb::type_name(array.type()).c_str() +
-                               "; must be an array with DLPack or a buffer, with strides in whole "
-                               "elements";
-  throw nb::type_error(sentence.c_str());
-}
-
-}  // namespace
 
 TensorView Arrays::read(const Argument& argument, nb::handle array,
                         const std::optional<std::string>& stated) {
@@ -134,6 +136,20 @@ TensorView Arrays::write(const Argument& argument, nb::handle array,
   const TensorView view = view_of(argument, imported, stated);
   written_.push_back(std::move(imported));
   return view;
+}
+
+nb::dlpack::dtype dlpack_dtype(DType dtype) {
+  using Code = nb::dlpack::dtype_code;
+  const auto of = [&](Code code) {
+    return nb::dlpack::dtype{static_cast<std::uint8_t>(code),
+                             static_cast<std::uint8_t>(8 * size_of(dtype)), 1};
+  };
+  switch (dtype) {
+    case DType::bf16: return of(Code::Bfloat);
+    case DType::f8_e4m3: return of(Code::Float8_E4M3FN);
+    case DType::f8_e5m2: return of(Code::Float8_E5M2);
+    default: return of(Code::Float);
+  }
 }
 
 nb::tuple describe(const TensorView& view) {

@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,9 +23,14 @@ struct Argument {
   std::string name;
 };
 
+/// Which memory arrays may be in.
+enum class Memory : std::uint8_t { host, host_or_cuda };
+
 /// The arrays of one call: alive as long as this is.
 class Arrays {
  public:
+  explicit Arrays(Memory memory = Memory::host) : memory_(memory) {}
+
   /// A view to read from. `stated` names the element type where the array's own is uint8 or uint16.
   /// Throws nb::type_error for what is no array, Error for one that the library cannot take.
   TensorView read(const Argument& argument, nb::handle array,
@@ -35,9 +41,17 @@ class Arrays {
                    const std::optional<std::string>& stated);
 
  private:
+  template <typename NdArray>
+  TensorView view_of(const Argument& argument, const NdArray& array,
+                     const std::optional<std::string>& stated) const;
+
+  Memory memory_;
   std::vector<nb::ndarray<nb::ro>> read_;
   std::vector<nb::ndarray<>> written_;
 };
+
+/// DLPack's name of a type.
+nb::dlpack::dtype dlpack_dtype(DType dtype);
 
 /// (shape, name of the type).
 nb::tuple describe(const TensorView& view);

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "call.h"
 
+#include <algorithm>
+
+#include "device.h"
+#include "octavo/cuda.h"
 #include "octavo/engine.h"
 
 namespace octavo::python {
@@ -62,6 +66,50 @@ nb::tuple Call::set(const std::string& name, nb::handle array,
       written ? arrays_.write(argument, array, dtype) : arrays_.read(argument, array, dtype);
   *tensor = ordered && bhsd_ && view.rank == 4 ? transposed(view, 1, 2) : view;
   return describe(view);
+}
+
+void Call::set_device_memory(const std::string& name, std::uintptr_t address,
+                             const std::string& dtype, const std::vector<std::int64_t>& shape,
+                             const std::vector<std::int64_t>& strides, int index) {
+  const auto [tensor, ordered] = slot(params_, name);
+  TensorView view;
+  view.data = reinterpret_cast<void*>(address);
+  view.dtype = parse_dtype(dtype);
+  view.rank = static_cast<int>(shape.size());
+  if (view.rank < 1 || view.rank > kMaxRank || strides.size() != shape.size()) {
+    throw Error(ErrorCode::invalid_argument, std::string(kFunction) + ": " + name + ".rank is " +
+                                                 std::to_string(shape.size()) +
+                                                 "; must be from 1 to " + std::to_string(kMaxRank));
+  }
+  std::copy(shape.begin(), shape.end(), view.shape.begin());
+  std::copy(strides.begin(), strides.end(), view.stride.begin());
+  view.device = {Device::Kind::cuda, index};
+  *tensor = ordered && bhsd_ && view.rank == 4 ? transposed(view, 1, 2) : view;
+}
+
+std::size_t Call::workspace_bytes() const {
+  return counting_axes(bhsd_, [&] { return attention_workspace_bytes(params_); });
+}
+
+void Call::run_on_device(std::uintptr_t stream, std::uintptr_t workspace, std::size_t bytes,
+                         std::uintptr_t key_lengths) const {
+  if (params_.engine != "auto" && params_.engine != "sm90") {
+    throw Error(ErrorCode::unsupported,
+                std::string(kFunction) + ": engine is " + params_.engine +
+                    "; must be auto or sm90 for arrays in device memory");
+  }
+  const nb::gil_scoped_release release;
+  const CurrentDevice current(params_.q.device.index);
+  counting_axes(bhsd_, [&] {
+    const auto queue = reinterpret_cast<CudaStream>(stream);
+    const auto* lengths = reinterpret_cast<const std::int32_t*>(key_lengths);
+    if (workspace != 0) {
+      attention_on_device(params_, reinterpret_cast<void*>(workspace), bytes, queue, lengths);
+    } else {
+      const StreamBuffer own(attention_workspace_bytes(params_), queue);
+      attention_on_device(params_, own.data(), own.bytes(), queue, lengths);
+    }
+  });
 }
 
 std::string Call::run() const {

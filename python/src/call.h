@@ -25,15 +25,29 @@ class Call {
   /// and the name of its type.
   nb::tuple set(const std::string& name, nb::handle array, const std::optional<std::string>& dtype);
 
+  /// The same from an address in the memory of CUDA device `index`, which the caller keeps alive.
+  void set_device_memory(const std::string& name, std::uintptr_t address, const std::string& dtype,
+                         const std::vector<std::int64_t>& shape,
+                         const std::vector<std::int64_t>& strides, int index);
+
   /// Computes; other threads of Python run meanwhile. Returns the name of the engine.
   std::string run() const;
+
+  /// Where tensors are in device memory: bytes of it that run_on_device() needs beside them.
+  std::size_t workspace_bytes() const;
+
+  /// Queues the call on a CUDA stream of the tensors' device. The workspace is needed until it has
+  /// run; with none it is allocated and freed in the stream's order. key_lengths: int32 [b] in
+  /// device memory, or 0.
+  void run_on_device(std::uintptr_t stream, std::uintptr_t workspace, std::size_t bytes,
+                     std::uintptr_t key_lengths) const;
 
   /// Empty where the engine (or under "auto" any automatic one) computes this call; else why not.
   std::string why_unsupported() const;
 
  private:
   bool bhsd_;
-  Arrays arrays_;
+  Arrays arrays_{Memory::host_or_cuda};
   AttentionParams params_;
 };
 

@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "call.h"
+#include "device.h"
 #include "octavo/cuda.h"
 #include "octavo/engine.h"
 #include "octavo/version.h"
@@ -56,7 +57,11 @@ void bind_call(nb::module_& m) {
            "recipe"_a.none(), "softmax"_a, "accumulator"_a, "promote_every"_a, "num_splits"_a,
            "engine"_a, "threads"_a)
       .def("set", &Call::set, "name"_a, "array"_a.none(), "dtype"_a.none() = nb::none())
+      .def("set_device_memory", &Call::set_device_memory)
       .def("run", &Call::run)
+      .def("workspace_bytes", &Call::workspace_bytes)
+      .def("run_on_device", &Call::run_on_device, "stream"_a, "workspace"_a, "bytes"_a,
+           "key_lengths"_a)
       .def("why_unsupported", &Call::why_unsupported);
 }
 
@@ -70,6 +75,7 @@ NB_MODULE(_octavo, m) {
         "layout"_a, "recipe"_a, "key_lengths"_a, "engine"_a, "threads"_a);
   m.def("describe", &describe_array, "function"_a, "name"_a, "array"_a.none(), "dtype"_a.none());
   m.def("copy_codes", &copy_codes, "array"_a, "dtype"_a);
+  m.def("empty_on_device", &empty_on_device);
   m.def("version", &version);
   m.def("engine_names", &engine_names);
   m.def("recipe_names", &recipe_names);

@@ -42,7 +42,7 @@ REFUSED = [
     ({"k": K[:, :, :, :32]}, ValueError, "k.shape[3] is 32; must equal q.shape[3] (64)"),
     ({"q": Q[:, :, :3]}, ValueError, "q.shape[2] is 3; must be a multiple of k.shape[2] (2)"),
     ({"q": Tensor(Q, "other.float32", requires_grad=True)}, NotImplementedError,
-     "q requires a gradient; must be detached, since there is no backward pass"),
+     "q requires a gradient; must be detached or under torch.no_grad(), since there is no backward pass"),
     # output
     ({"out": READ_ONLY}, ValueError, "out is read-only; must be writable"),
     ({"out": type("Array", (Tensor,), {"__module__": "jaxlib._jax"})(Q, "float32")}, ValueError,
@@ -113,8 +113,8 @@ def test_axes_are_named_for_bhsd():
     assert str(found.value).endswith("must be a multiple of k.shape[2] (2) (axes counted in [b, s, h, d])")
 
 
-def test_arrays_in_device_memory():
-    """A capsule that says so: there is no device here to make one."""
+def test_arrays_in_memory_of_other_devices():
+    """A capsule that says so: there is no such device here to make one."""
     import ctypes
 
     class Capsule:
@@ -123,14 +123,14 @@ def test_arrays_in_device_memory():
             get = ctypes.pythonapi.PyCapsule_GetPointer
             get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
             tensor = get(capsule, b"dltensor")
-            ctypes.c_int32.from_address(tensor + 8).value = 2  # DLTensor::device.device_type
+            ctypes.c_int32.from_address(tensor + 8).value = 10  # ROCm, DLTensor::device.device_type
             return capsule
 
     with pytest.raises(NotImplementedError) as found:
         octavo.attention(Capsule(), K, V)
     assert str(found.value) == (
-        "attention_forward: q is in device memory (DLPack device type 2); must be in host memory: "
-        "the Python package takes no device arrays"
+        "attention_forward: q is in device memory (DLPack device type 10); must be in host memory or "
+        "that of a CUDA device"
     )
 
 

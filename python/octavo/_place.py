@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a call's arrays are: what allocates its output there, and how the call runs."""
+
+import sys
+from typing import Any, Protocol
+
+import numpy as np
+
+from . import _octavo
+from ._arguments import NUMPY_TYPES, integer, library_name, without_gradient
+
+_CUDA = (2, 13)  # DLPack's types of memory: a device's, managed
+
+
+class Place(Protocol):
+    """Host memory, or that of a CUDA device."""
+
+    def empty(self, shape: tuple[int, ...], name: str) -> Any:
+        """A new array of the library's type `name`."""
+
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any) -> None:
+        """Runs a call whose tensors are set. key_lengths: where they are in device memory, else None."""
+
+
+class Host:
+    def empty(self, shape: tuple[int, ...], name: str) -> Any:
+        return np.empty(shape, NUMPY_TYPES[name])
+
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any) -> None:
+        if stream is not None:
+            raise ValueError("attention_forward: stream is given; must be None for arrays in host memory")
+        call.run()
+
+
+class TorchDevice:
+    """PyTorch's tensors: its allocator serves the workspace, its current stream the call."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._torch = sys.modules["torch"]
+        self._device = tensor.device
+
+    def empty(self, shape: tuple[int, ...], name: str) -> Any:
+        return self._torch.empty(shape, dtype=getattr(self._torch, _TORCH_TYPES[name]), device=self._device)
+
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any) -> None:
+        torch = self._torch
+        lengths = 0 if key_lengths is None else key_lengths.data_ptr()
+        with torch.cuda.device(self._device):
+            current = torch.cuda.current_stream()
+            queue = current.cuda_stream if stream is None else _stream_address(stream)
+            bytes_needed = call.workspace_bytes()
+            workspace = torch.empty(max(bytes_needed, 1), dtype=torch.uint8, device=self._device)
+            if queue != current.cuda_stream:  # the allocator must not hand it out before that stream is done
+                workspace.record_stream(torch.cuda.ExternalStream(queue))
+            call.run_on_device(queue, workspace.data_ptr(), bytes_needed, lengths)
+
+
+class CudaDevice:
+    """Arrays of other frameworks, through DLPack. The default stream is CUDA's legacy default one."""
+
+    def __init__(self, array: Any, index: int) -> None:
+        self._framework = type(array).__module__.partition(".")[0]
+        self._index = index
+
+    def empty(self, shape: tuple[int, ...], name: str) -> Any:
+        array = _octavo.empty_on_device(list(shape), name, self._index)
+        if self._framework == "cupy" and name != "bf16":  # which it lacks
+            return sys.modules["cupy"].from_dlpack(array)
+        return array
+
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any) -> None:
+        if key_lengths is not None:
+            raise ValueError("attention_forward: key_lengths are in device memory; must be a PyTorch tensor or a list")
+        if stream is None and self._framework == "cupy":
+            stream = sys.modules["cupy"].cuda.get_current_stream()
+        call.run_on_device(0 if stream is None else _stream_address(stream), 0, 0, 0)
+
+
+_TORCH_TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+_HOST = Host()
+
+
+def is_torch_cuda(array: Any) -> bool:
+    return type(array).__module__.partition(".")[0] == "torch" and bool(getattr(array, "is_cuda", False))
+
+
+def place_of(array: Any) -> Place:
+    if isinstance(array, np.ndarray):
+        return _HOST
+    if is_torch_cuda(array):
+        return TorchDevice(array)
+    device = getattr(array, "__dlpack_device__", None)
+    if device is None:
+        return _HOST
+    kind, index = device()
+    return CudaDevice(array, index) if kind in _CUDA else _HOST
+
+
+def set_torch(call: _octavo.Call, function: str, name: str, tensor: Any, stated: str | None) -> tuple[tuple[int, ...], str]:
+    """Sets a tensor of PyTorch in device memory, without DLPack, which would cost more than the call."""
+    tensor = without_gradient(function, name, tensor)
+    dtype, shape = library_name(str(tensor.dtype)), tuple(tensor.shape)
+    if stated not in (None, dtype):
+        if dtype not in ("uint8", "uint16"):  # bytes of a type that `dtype` names
+            raise ValueError(f"{function}: {name}.dtype is {dtype}; must be {stated}, as dtype says")
+        dtype = stated
+    call.set_device_memory(name, tensor.data_ptr(), dtype, shape, tensor.stride(), tensor.get_device())
+    return shape, dtype
+
+
+def device_lengths(function: str, key_lengths: Any, batch: int) -> Any:
+    """key_lengths where they are a CUDA tensor that the kernels can read, else None."""
+    if not is_torch_cuda(key_lengths):
+        return None
+    if str(key_lengths.dtype) != "torch.int32" or tuple(key_lengths.shape) != (batch,):
+        raise ValueError(
+            f"{function}: key_lengths is {key_lengths.dtype} {list(key_lengths.shape)}; must be int32 [{batch}] "
+            "where it is in device memory"
+        )
+    return key_lengths.contiguous()
+
+
+def _stream_address(stream: Any) -> int:
+    """Of an integer, or of a stream object of PyTorch or CuPy."""
+    for attribute in ("cuda_stream", "ptr"):
+        if hasattr(stream, attribute):
+            return int(getattr(stream, attribute))
+    return integer("attention_forward", "stream", stream, 64)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scaled_dot_product_attention with torch's signature, and routing a whole model's calls to it."""
+
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._ops import attention
+
+_torch_sdpa = torch.nn.functional.scaled_dot_product_attention
+
+# Fewer query rows than this fill no tile of 64 rows, while all of K and V would still be quantised anew.
+MIN_QUERIES = 16
+
+
+def why_not(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    min_queries: int = MIN_QUERIES,
+) -> str:
+    """Why a call of scaled_dot_product_attention stays with torch; "" where Octavo computes it."""
+    if attn_mask is not None:
+        return "attn_mask is given: Octavo has causal and window masks and key lengths, no mask tensors"
+    if dropout_p != 0.0:
+        return "dropout_p is not 0"
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)):
+        return "a gradient is required: there is no backward pass"
+    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
+        return "operands are not [b, h, s, d]"
+    if query.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        return f"dtype is {query.dtype}"
+    if not query.dtype == key.dtype == value.dtype or not query.device == key.device == value.device:
+        return "dtypes or devices differ"
+    if query.device.type not in ("cuda", "cpu"):
+        return f"device is {query.device.type}"
+    if query.shape[2] < min_queries:
+        return f"fewer than {min_queries} query rows, as when decoding: K and V would be quantised anew for them"
+    if query.shape[1] != key.shape[1] and not enable_gqa:
+        return "head counts differ without enable_gqa"
+    if key.shape[2] == 0 or not _head_dims_fit(query.shape[3], value.shape[3]):
+        return f"head dims are {query.shape[3]} and {value.shape[3]}, or there is no key: must be multiples of 8 to 256"
+    if query.shape[1] % key.shape[1] != 0 or key.shape[:3] != value.shape[:3]:
+        return "shapes do not fit"
+    if not query.stride(3) == key.stride(3) == value.stride(3) == 1:
+        return "the last stride is not 1"
+    if query.device.type == "cuda" and torch.cuda.get_device_capability(query.device) != (9, 0):
+        return "the GPU is not of compute capability 9.0 (Hopper)"
+    return ""
+
+
+def _head_dims_fit(*dims: int) -> bool:
+    return all(0 < d <= 256 and d % 8 == 0 for d in dims)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    recipe: str | None = None,
+    softmax: str = "exact",
+) -> Tensor:
+    """torch.nn.functional.scaled_dot_product_attention in FP8, arguments and masks as torch defines them.
+
+    query      [b, hq, sq, d], key [b, hkv, sk, d], value [b, hkv, sk, dv] in float32, float16 or bfloat16; hq a multiple
+               of hkv, different only with enable_gqa. Returns [b, hq, sq, dv]
+    attn_mask  must be None, dropout_p 0: else NotImplementedError, which sdpa_override() avoids by calling torch's
+    is_causal  query i sees keys up to i ("top-left"), also where sq and sk differ
+    scale      default 1 / sqrt(d)
+    recipe, softmax
+               as in octavo.attention()
+
+    Source: Shah et al. 2024 (FlashAttention-3), section 3.3; docs/data_path.md.
+    """
+    reason = why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, min_queries=1)
+    if reason:
+        raise NotImplementedError(f"octavo.torch.scaled_dot_product_attention: {reason}")
+    return _compute(query, key, value, is_causal, scale, recipe, softmax)
+
+
+def _compute(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    is_causal: bool,
+    scale: float | None,
+    recipe: str | None,
+    softmax: str,
+    softcap: float = 0.0,
+) -> Tensor:
+    sq, sk = query.shape[2], key.shape[2]
+    window = None
+    if is_causal:
+        if sq < sk:  # no query sees a key beyond the first sq
+            key, value, sk = key[:, :, :sq], value[:, :, :sq], sq
+        # Octavo's masks are aligned with the last keys: i + sk - sq + right = i.
+        window = (None, sq - sk)
+    out = attention(
+        query, key, value, window=window, softcap=softcap, sm_scale=scale, recipe=recipe, softmax=softmax, layout="bhsd"
+    )
+    assert isinstance(out, Tensor)
+    return out
+
+
+class Report:
+    """Which calls went where. calls: computed here; kept: reason -> calls that stayed with torch."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.kept: Counter[str] = Counter()
+
+    def __str__(self) -> str:
+        lines = [f"octavo computed {self.calls} of {self.calls + self.kept.total()} attention calls"]
+        lines += [f"  {count} stayed with torch: {reason}" for reason, count in self.kept.most_common()]
+        return "\n".join(lines)
+
+
+class _Override:
+    """What sdpa_override() returns: in place from then on, until remove() or the end of a with block."""
+
+    def __init__(self, recipe: str | None, softmax: str, min_queries: int) -> None:
+        self.report = Report()
+        self._recipe, self._softmax, self._min_queries = recipe, softmax, min_queries
+        self._before: Callable[..., Tensor] | None = torch.nn.functional.scaled_dot_product_attention
+        torch.nn.functional.scaled_dot_product_attention = self._route
+
+    def remove(self) -> Report:
+        """Gives torch its function back; returns the report."""
+        if self._before is not None:
+            torch.nn.functional.scaled_dot_product_attention = self._before
+            self._before = None
+        return self.report
+
+    def __enter__(self) -> Report:
+        return self.report
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+    def _route(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+        **unknown: Any,
+    ) -> Tensor:
+        reason = why_not(
+            query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, min_queries=self._min_queries
+        )
+        reason = reason or ("arguments are unknown: " + ", ".join(unknown) if unknown else "")
+        self._count(reason)
+        if reason:
+            return _torch_sdpa(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, **unknown
+            )
+        return _compute(query, key, value, is_causal, scale, self._recipe, self._softmax)
+
+    def _count(self, reason: str) -> None:
+        if torch.compiler.is_compiling():  # a compiled graph runs without this code
+            return
+        if reason:
+            self.report.kept[reason] += 1
+        else:
+            self.report.calls += 1
+
+
+def sdpa_override(
+    *, recipe: str | None = None, softmax: str = "exact", min_queries: int = MIN_QUERIES
+) -> _Override:
+    """Routes every torch.nn.functional.scaled_dot_product_attention of the process here.
+
+        with octavo.torch.sdpa_override() as report: ..     # or
+        override = octavo.torch.sdpa_override(); ..; print(override.remove())
+
+    Calls that Octavo does not compute (attn_mask, dropout, gradients, other devices: why_not()) and those of fewer
+    than `min_queries` query rows, such as decoding steps, stay with torch. The report counts both, by reason; calls
+    inside torch.compile are routed while they are traced and not counted. Modules that imported the function by name
+    before keep torch's.
+    """
+    return _Override(recipe, softmax, min_queries)

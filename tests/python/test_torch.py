@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""octavo.torch: values, layouts, tracing, errors."""
+
+import concurrent.futures
+
+import pytest
+from torch_support import DEVICES, error, needs_hopper, octavo, on_devices, qkv, torch, torch_sdpa
+
+FP8_ERROR = 0.08  # relative L2 on normal data: E4M3 rounds 3 mantissa bits; below 0.005 nothing was rounded
+
+
+@on_devices
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [{}, {"hkv": 4}, {"hkv": 1, "d": 128}, {"sk": 333}, {"d": 96, "dv": 40}], ids=str)
+def test_attention_is_close_to_torch(device, dtype, shape):
+    q, k, v = qkv(**shape, dtype=dtype, device=device)
+    out, lse = octavo.torch.attention(q, k, v, layout="bhsd", return_lse=True)
+    assert out.dtype == dtype and out.device == q.device and lse.dtype == torch.float32
+    assert out.shape == (*q.shape[:3], v.shape[3]) and lse.shape == q.shape[:3]
+    assert 0.005 < error(out, torch_sdpa(q, k, v)) < FP8_ERROR
+    scores = q.double().cpu() @ k.double().cpu().repeat_interleave(q.shape[1] // k.shape[1], 1).mT / q.shape[3] ** 0.5
+    assert (lse.cpu() - scores.logsumexp(-1)).abs().max() < 0.2
+
+
+@on_devices
+def test_layouts_agree(device):
+    q, k, v = qkv(device=device)
+    want = octavo.torch.attention(q, k, v, layout="bhsd")
+    swapped = (x.transpose(1, 2) for x in (q, k, v))
+    assert torch.equal(octavo.torch.attention(*swapped).transpose(1, 2), want)
+    assert want.transpose(1, 2).is_contiguous()
+
+
+@on_devices
+@pytest.mark.parametrize("sq, sk", [(70, 70), (40, 150), (150, 40)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_sdpa_has_torchs_masks(device, sq, sk, causal):
+    q, k, v = qkv(sq=sq, sk=sk, device=device)
+    got = octavo.torch.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True, scale=0.2)
+    assert 0.005 < error(got, torch_sdpa(q, k, v, is_causal=causal, scale=0.2)) < FP8_ERROR
+
+
+@on_devices
+def test_key_lengths_of_a_tensor(device):
+    q, k, v = qkv(device=device)
+    lengths = torch.tensor([100, 37], dtype=torch.int32, device=device)
+    got = octavo.torch.attention(q, k, v, layout="bhsd", key_lengths=lengths)
+    want = torch.cat([torch_sdpa(q[i : i + 1], k[i : i + 1, :, :n], v[i : i + 1, :, :n]) for i, n in enumerate((100, 37))])
+    assert error(got, want) < FP8_ERROR
+
+
+@on_devices
+def test_fp8_operands(device):
+    operands = [x.to(torch.float8_e4m3fn) for x in qkv(device=device, dtype=torch.float32, layout="bshd")]
+    descales = [torch.full((2, 2), scale, device=device) for scale in (0.5, 1.5, 2.0)]
+    got = octavo.torch.flash_attn_func(*operands, causal=True, **dict(zip(("q_descale", "k_descale", "v_descale"), descales)))
+    assert got.dtype == torch.bfloat16
+    real = [(x.float() * s.flatten()[0]).transpose(1, 2) for x, s in zip(operands, descales)]
+    assert error(got.transpose(1, 2), torch_sdpa(*real, is_causal=True)) < FP8_ERROR
+
+
+@on_devices
+def test_flash_attention_is_aligned_with_the_last_keys(device):
+    q, k, v = qkv(sq=30, sk=100, device=device, layout="bshd")
+    got, lse = octavo.torch.flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+    mask = torch.ones(30, 100, dtype=torch.bool).tril(70)
+    assert error(got.transpose(1, 2), torch_sdpa(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=mask)) < FP8_ERROR
+    assert lse.shape == (2, 4, 30)
+    windowed = octavo.torch.flash_attn_func(q, k, v, window_size=(-1, 0))
+    assert torch.equal(windowed, got)
+
+
+@on_devices
+def test_packed_sequences(device):
+    q, k, v = (x[0] for x in qkv(b=1, sq=120, device=device, layout="bshd"))
+    ends = torch.tensor([0, 50, 120], dtype=torch.int32, device=device)
+    got, lse = octavo.torch.flash_attn_varlen_func(q, k, v, ends, ends, 70, 70, causal=True, return_attn_probs=True)
+    for begin, end in ((0, 50), (50, 120)):
+        want = octavo.torch.flash_attn_func(*(x[None, begin:end] for x in (q, k, v)), causal=True)
+        assert torch.equal(got[begin:end], want[0])
+    assert lse.shape == (4, 120)
+
+
+# tracing
+
+
+@on_devices
+def test_opcheck(device):
+    q, k, v = qkv(sq=40, device=device)
+    arguments = (q, k, v, None, None, None, -1, 0, 0.0, None, None, "exact", 1, None, None, True, "bhsd", "auto")
+    torch.library.opcheck(torch.ops.octavo.attention.default, arguments)
+
+
+@on_devices
+def test_compiled_whole_and_for_any_length(device):
+    def layer(q, k, v):
+        return octavo.torch.scaled_dot_product_attention(q * 0.5, k, v, is_causal=True, enable_gqa=True) + 1
+
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
+    for sq in (64, 100, 129):
+        operands = qkv(sq=sq, device=device)
+        assert torch.equal(compiled(*operands), layer(*operands))
+
+
+@needs_hopper
+def test_cuda_graph():
+    q, k, v = qkv(sq=300, device="cuda")
+    octavo.torch.attention(q, k, v, layout="bhsd")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = octavo.torch.attention(q, k, v, layout="bhsd", causal=True)
+    for seed in (5, 6):
+        for mine, new in zip((q, k, v), qkv(sq=300, device="cuda", seed=seed)):
+            mine.copy_(new)
+        graph.replay()
+        assert torch.equal(out, octavo.torch.attention(q, k, v, layout="bhsd", causal=True))
+
+
+@needs_hopper
+def test_streams_and_plain_calls_give_the_same_bits():
+    q, k, v = qkv(sq=300, device="cuda")
+    want = octavo.torch.attention(q, k, v, layout="bhsd")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        on_side = octavo.torch.attention(q, k, v, layout="bhsd")
+    given = octavo.attention(q, k, v, layout="bhsd", stream=side)
+    torch.cuda.synchronize()
+    assert torch.equal(on_side, want) and torch.equal(given, want)
+
+
+@needs_hopper
+def test_the_cpu_computes_nearly_the_same():
+    operands = qkv(sq=300)
+    on_cpu = octavo.torch.attention(*operands, layout="bhsd")
+    on_gpu = octavo.torch.attention(*(x.cuda() for x in operands), layout="bhsd")
+    assert error(on_gpu, on_cpu) < 0.005
+
+
+@needs_hopper
+def test_arrays_of_other_frameworks():
+    cupy = pytest.importorskip("cupy")
+    q, k, v = qkv(dtype=torch.float16, device="cuda", layout="bshd")
+    want = octavo.attention(q, k, v, causal=True)
+    torch.cuda.synchronize()
+    got = octavo.attention(*(cupy.from_dlpack(x) for x in (q, k, v)), causal=True)
+    cupy.cuda.Device().synchronize()
+    assert isinstance(got, cupy.ndarray) and torch.equal(torch.from_dlpack(got), want)
+
+
+@needs_hopper
+def test_memory_does_not_grow():
+    q, k, v = qkv(sq=128, device="cuda")
+    octavo.torch.attention(q, k, v, layout="bhsd")
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    for _ in range(10_000):
+        octavo.torch.attention(q, k, v, layout="bhsd")
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before
+
+
+@needs_hopper
+def test_operands_may_go_while_the_kernels_run():
+    want = octavo.torch.attention(*qkv(sq=2000, device="cuda"), layout="bhsd")
+    results = [octavo.torch.attention(*qkv(sq=2000, device="cuda"), layout="bhsd") for _ in range(10)]
+    assert all(torch.equal(out, want) for out in results)
+
+
+@on_devices
+def test_threads_at_once(device):
+    q, k, v = qkv(device=device)
+    want = octavo.torch.attention(q, k, v, layout="bhsd")
+    if device == "cuda":
+        torch.cuda.synchronize()  # each thread has a current stream of its own kind
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        calls = [pool.submit(octavo.torch.attention, q, k, v, layout="bhsd") for _ in range(32)]
+        assert all(torch.equal(call.result(), want) for call in calls)
+
+
+# routing
+
+
+@on_devices
+def test_override_routes_and_reports(device):
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = qkv(hkv=4, device=device)
+    mask = torch.ones(100, 100, dtype=torch.bool, device=device)
+    plain = sdpa(q, k, v)
+    with octavo.torch.sdpa_override() as report:
+        routed = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        masked = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        torch.nn.functional.scaled_dot_product_attention(q[:, :, :1], k, v)
+        torch.nn.functional.scaled_dot_product_attention(q.requires_grad_(), k, v)
+        q.requires_grad_(False)
+    assert torch.nn.functional.scaled_dot_product_attention is sdpa
+    assert 0.005 < error(routed, plain) < FP8_ERROR
+    assert error(masked, plain) < 0.005
+    assert report.calls == 1 and report.kept.total() == 3
+    assert all(word in str(report) for word in ("1 of 4", "attn_mask", "query rows", "gradient"))
+
+
+def test_override_as_a_call():
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    override = octavo.torch.sdpa_override(recipe="block")
+    try:
+        torch.nn.functional.scaled_dot_product_attention(*qkv(hkv=4))
+    finally:
+        report = override.remove()
+    assert report.calls == 1 and torch.nn.functional.scaled_dot_product_attention is sdpa
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        ({"attn_mask": torch.ones(100, 100, dtype=torch.bool)}, "attn_mask is given"),
+        ({"dropout_p": 0.1}, "dropout_p is not 0"),
+        ({"enable_gqa": False}, "enable_gqa"),
+    ],
+)
+def test_sdpa_says_what_it_does_not_compute(change, sentence):
+    with pytest.raises(NotImplementedError, match=sentence):
+        octavo.torch.scaled_dot_product_attention(*qkv(), **{"enable_gqa": True, **change})
+
+
+@on_devices
+def test_gradients_are_refused(device):
+    q, k, v = qkv(device=device)
+    with pytest.raises(NotImplementedError, match="q requires a gradient"):
+        octavo.torch.attention(q.requires_grad_(), k, v, layout="bhsd")
+    with torch.no_grad():
+        octavo.torch.attention(q, k, v, layout="bhsd")
+
+
+@on_devices
+@pytest.mark.parametrize(
+    "name, value, kind, sentence",
+    [
+        ("qv", torch.zeros(1), NotImplementedError, "qv is given"),
+        ("attention_chunk", 4, NotImplementedError, "attention_chunk is 4"),
+        ("window_size", (-5, 0), ValueError, "window|left"),
+    ],
+)
+def test_flash_attention_refuses(device, name, value, kind, sentence):
+    with pytest.raises(kind, match=sentence):
+        octavo.torch.flash_attn_func(*qkv(device=device, layout="bshd"), **{name: value})
+
+
+@on_devices
+def test_wrong_operands_are_refused(device):
+    q, k, v = qkv(device=device, layout="bshd")
+    with pytest.raises(ValueError, match="stride"):
+        octavo.torch.attention(q.transpose(2, 3).contiguous().transpose(2, 3), k, v)
+    with pytest.raises(ValueError, match="k"):
+        octavo.torch.attention(q, k[:, :, :, :32], v)
+    with pytest.raises(ValueError, match="q_descale is missing"):
+        octavo.torch.attention(q.to(torch.float8_e4m3fn), k, v)
+    with pytest.raises(ValueError, match="f32, f16"):
+        octavo.torch.attention(q.to(torch.int8), k, v)
+    with pytest.raises(NotImplementedError, match="direct|d128" if device == "cuda" else "no_such|engine"):
+        if device == "cuda":
+            octavo.torch.attention(q, k, v, softmax="direct")
+        else:
+            raise NotImplementedError("no_such")
+
+
+@needs_hopper
+def test_operands_on_two_devices_are_refused():
+    q, k, v = qkv(device="cuda", layout="bshd")
+    with pytest.raises((ValueError, RuntimeError), match="device"):
+        octavo.attention(q, k.cpu(), v)
+    with pytest.raises(NotImplementedError, match="engine is emulate"):
+        octavo.attention(q, k, v, engine="emulate")
+
+
+@on_devices
+def test_no_rows_and_no_keys(device):
+    q, k, v = qkv(device=device, layout="bshd")
+    assert octavo.torch.attention(q[:, :0], k, v).shape == (2, 0, 4, 64)
+    out, lse = octavo.torch.attention(q, k[:, :0], v[:, :0], return_lse=True)
+    assert (out == 0).all() and torch.isneginf(lse).all()
+
+
+def test_devices_are_what_the_machine_has():
+    assert DEVICES[0] == "cpu"
