@@ -48,6 +48,8 @@ def dtype_name(dtype: Any) -> str | None:
 
 def dtype_names(function: str, dtype: Any) -> tuple[str | None, str | None, str | None]:
     """The argument `dtype`, one for q, k and v or one each, as the library's names."""
+    if dtype is None:
+        return None, None, None
     if not isinstance(dtype, (tuple, list)):
         return (dtype_name(dtype),) * 3
     if len(dtype) != 3:

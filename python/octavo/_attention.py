@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The attention call: arguments of Python to one call of the library."""
 
+import atexit
+import functools
 import math
 from typing import Any
 
@@ -14,8 +16,9 @@ from ._arguments import (
     mask_sides,
     real,
     text,
+    without_gradient,
 )
-from ._place import Place, device_lengths, is_torch_cuda, place_of, set_torch
+from ._place import Place, device_lengths, is_torch_cuda, place_of
 from ._quantized import QuantizedQkv, QuantizedTensor
 
 _FUNCTION = "attention_forward"  # the library's name, with which its own sentences begin
@@ -87,7 +90,7 @@ def attention(
     on_device = device_lengths(_FUNCTION, key_lengths, q.shape[0] if hasattr(q, "shape") else 0)
     call = _call(
         layout, causal, window, softcap, sm_scale, recipe, softmax, accumulator, promote_every, num_splits,
-        key_lengths if on_device is None else None, engine, threads,
+        engine, threads, key_lengths=key_lengths if on_device is None else None,
     )  # fmt: skip
     described = [_set_operand(call, n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
     place = place_of(q.codes if isinstance(q, QuantizedTensor) else q)
@@ -126,7 +129,7 @@ def attention_quantized(
         sm_scale = 1 / math.sqrt(qkv.head_dim)
     call = _call(
         qkv.layout, causal, window, softcap, sm_scale, None, softmax, accumulator, promote_every, num_splits,
-        key_lengths, engine, threads,
+        engine, threads, key_lengths=key_lengths,
     )  # fmt: skip
     described = [_set_operand(call, n, x, None) for n, x in zip("qkv", (qkv.q, qkv.k, qkv.v), strict=True)]
     if qkv.score_shift is not None:
@@ -164,14 +167,24 @@ def why_unsupported(
     names = dtype_names(_FUNCTION, dtype)
     call = _call(
         layout, causal, window, softcap, sm_scale, recipe, softmax, accumulator, promote_every, num_splits,
-        key_lengths, engine, 0,
+        engine, 0, key_lengths=key_lengths,
     )  # fmt: skip
     described = [_set_operand(call, n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
     _set_results(call, place_of(q), described, layout, None, out_dtype, False)
     return call.why_unsupported()
 
 
-def _call(
+def _call(*settings: Any, key_lengths: Any) -> _octavo.Call:
+    """A call whose tensors are yet to be set. settings: those of _settings()."""
+    try:
+        prototype = _settings(*settings)
+    except TypeError:  # one that cannot be hashed, or is wrong
+        prototype = _settings.__wrapped__(*settings)
+    return prototype.fresh(lengths(_FUNCTION, key_lengths))
+
+
+@functools.lru_cache(maxsize=64, typed=True)
+def _settings(
     layout: Any,
     causal: Any,
     window: Any,
@@ -182,7 +195,6 @@ def _call(
     accumulator: Any,
     promote_every: Any,
     num_splits: Any,
-    key_lengths: Any,
     engine: Any,
     threads: Any,
 ) -> _octavo.Call:
@@ -191,7 +203,6 @@ def _call(
         window=mask_sides(_FUNCTION, causal, window),
         softcap=real(_FUNCTION, "softcap", softcap),
         sm_scale=None if sm_scale is None else real(_FUNCTION, "sm_scale", sm_scale),
-        key_lengths=lengths(_FUNCTION, key_lengths),
         recipe=None if recipe is None else text(_FUNCTION, "recipe", recipe),
         softmax=text(_FUNCTION, "softmax", softmax),
         accumulator=text(_FUNCTION, "accumulator", accumulator),
@@ -202,9 +213,12 @@ def _call(
     )
 
 
+atexit.register(_settings.cache_clear)  # before the extension looks for what is left of its types
+
+
 def _set(call: _octavo.Call, name: str, array: Any, stated: str | None) -> tuple[tuple[int, ...], str]:
     if is_torch_cuda(array):
-        return set_torch(call, _FUNCTION, name, array, stated)
+        return call.set_torch(name, without_gradient(_FUNCTION, name, array), stated)
     return call.set(name, *exchangeable(_FUNCTION, name, array, stated))
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from . import _octavo
-from ._arguments import NUMPY_TYPES, integer, library_name, without_gradient
+from ._arguments import NUMPY_TYPES, integer
 
 _CUDA = (2, 13)  # DLPack's types of memory: a device's, managed
 
@@ -43,16 +43,15 @@ class TorchDevice:
         return self._torch.empty(shape, dtype=getattr(self._torch, _TORCH_TYPES[name]), device=self._device)
 
     def run(self, call: _octavo.Call, stream: Any, key_lengths: Any) -> None:
-        torch = self._torch
+        torch, device = self._torch, self._device
         lengths = 0 if key_lengths is None else key_lengths.data_ptr()
-        with torch.cuda.device(self._device):
-            current = torch.cuda.current_stream()
-            queue = current.cuda_stream if stream is None else _stream_address(stream)
-            bytes_needed = call.workspace_bytes()
-            workspace = torch.empty(max(bytes_needed, 1), dtype=torch.uint8, device=self._device)
-            if queue != current.cuda_stream:  # the allocator must not hand it out before that stream is done
-                workspace.record_stream(torch.cuda.ExternalStream(queue))
-            call.run_on_device(queue, workspace.data_ptr(), bytes_needed, lengths)
+        current = torch._C._cuda_getCurrentRawStream(device.index)  # as torch's own generated code asks
+        queue = current if stream is None else _stream_address(stream)
+        bytes_needed = call.workspace_bytes()
+        workspace = torch.empty(max(bytes_needed, 1), dtype=torch.uint8, device=device)
+        if queue != current:  # the allocator must not hand it out before that stream is done
+            workspace.record_stream(torch.cuda.ExternalStream(queue, device))
+        call.run_on_device(queue, workspace.data_ptr(), bytes_needed, lengths)
 
 
 class CudaDevice:
@@ -81,7 +80,8 @@ _HOST = Host()
 
 
 def is_torch_cuda(array: Any) -> bool:
-    return type(array).__module__.partition(".")[0] == "torch" and bool(getattr(array, "is_cuda", False))
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor) and bool(array.is_cuda)
 
 
 def place_of(array: Any) -> Place:
@@ -94,18 +94,6 @@ def place_of(array: Any) -> Place:
         return _HOST
     kind, index = device()
     return CudaDevice(array, index) if kind in _CUDA else _HOST
-
-
-def set_torch(call: _octavo.Call, function: str, name: str, tensor: Any, stated: str | None) -> tuple[tuple[int, ...], str]:
-    """Sets a tensor of PyTorch in device memory, without DLPack, which would cost more than the call."""
-    tensor = without_gradient(function, name, tensor)
-    dtype, shape = library_name(str(tensor.dtype)), tuple(tensor.shape)
-    if stated not in (None, dtype):
-        if dtype not in ("uint8", "uint16"):  # bytes of a type that `dtype` names
-            raise ValueError(f"{function}: {name}.dtype is {dtype}; must be {stated}, as dtype says")
-        dtype = stated
-    call.set_device_memory(name, tensor.data_ptr(), dtype, shape, tensor.stride(), tensor.get_device())
-    return shape, dtype
 
 
 def device_lengths(function: str, key_lengths: Any, batch: int) -> Any:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _octavo
-from ._arguments import NUMPY_TYPES, dtype_name, dtype_names, exchangeable, integer, lengths, text
+from ._arguments import NUMPY_TYPES, dtype_name, dtype_names, exchangeable, integer, lengths, library_name, text
+from ._place import is_torch_cuda
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +30,12 @@ class QuantizedTensor:
 
     def __post_init__(self) -> None:
         stated = dtype_name(self.dtype)
-        shape, found = _octavo.describe(
-            "QuantizedTensor", "codes", *exchangeable("QuantizedTensor", "codes", self.codes, stated)
-        )
+        if is_torch_cuda(self.codes):  # without DLPack, which would cost more than the call
+            shape, found = tuple(self.codes.shape), stated or library_name(str(self.codes.dtype))
+        else:
+            shape, found = _octavo.describe(
+                "QuantizedTensor", "codes", *exchangeable("QuantizedTensor", "codes", self.codes, stated)
+            )
         if found not in ("f8_e4m3", "f8_e5m2"):
             raise ValueError(f"QuantizedTensor: codes.dtype is {found}; must be f8_e4m3 or f8_e5m2")
         if len(shape) != 4:

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arrays.h"
 
+#include <nanobind/stl/string.h>
+
 #include <array>
 #include <cstdint>
 #include <iterator>
+#include <utility>
 
 namespace octavo::python {
 namespace {
@@ -135,6 +138,53 @@ TensorView Arrays::write(const Argument& argument, nb::handle array,
   }
   const TensorView view = view_of(argument, imported, stated);
   written_.push_back(std::move(imported));
+  return view;
+}
+
+namespace {
+
+/// DLPack's name of a torch.dtype. Those objects are few and live as long as the process, so that
+/// each is asked for its own name only once.
+nb::dlpack::dtype torch_dtype(const Argument& argument, nb::handle dtype) {
+  using Code = nb::dlpack::dtype_code;
+  static std::vector<std::pair<PyObject*, nb::dlpack::dtype>> known;
+  for (const auto& [object, type] : known) {
+    if (object == dtype.ptr()) return type;
+  }
+  const std::string name = nb::cast<std::string>(nb::str(dtype));
+  const auto learn = [&](Code code, int bits) {
+    known.emplace_back(dtype.ptr(), nb::dlpack::dtype{static_cast<std::uint8_t>(code),
+                                                      static_cast<std::uint8_t>(bits), 1});
+    return known.back().second;
+  };
+  if (name == "torch.float32") return learn(Code::Float, 32);
+  if (name == "torch.float16") return learn(Code::Float, 16);
+  if (name == "torch.bfloat16") return learn(Code::Bfloat, 16);
+  if (name == "torch.float8_e4m3fn") return learn(Code::Float8_E4M3FN, 8);
+  if (name == "torch.float8_e5m2") return learn(Code::Float8_E5M2, 8);
+  if (name == "torch.uint8") return learn(Code::UInt, 8);
+  if (name == "torch.uint16") return learn(Code::UInt, 16);
+  refuse(argument, ".dtype is " + name + "; must be " + kTypes);
+}
+
+}  // namespace
+
+TensorView torch_view(const Argument& argument, nb::handle tensor,
+                      const std::optional<std::string>& stated) {
+  TensorView view;
+  const nb::tuple shape(tensor.attr("shape")), strides(tensor.attr("stride")());
+  if (shape.size() < 1 || shape.size() > kMaxRank) {
+    refuse(argument, ".rank is " + std::to_string(shape.size()) + "; must be from 1 to " +
+                         std::to_string(kMaxRank));
+  }
+  view.dtype = resolve_dtype(argument, torch_dtype(argument, tensor.attr("dtype")), stated);
+  view.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(tensor.attr("data_ptr")()));
+  view.rank = static_cast<int>(shape.size());
+  for (int i = 0; i < view.rank; ++i) {
+    view.shape[i] = nb::cast<std::int64_t>(shape[i]);
+    view.stride[i] = nb::cast<std::int64_t>(strides[i]);
+  }
+  view.device = {Device::Kind::cuda, nb::cast<int>(tensor.attr("get_device")())};
   return view;
 }
 

@@ -53,6 +53,10 @@ class Arrays {
 /// DLPack's name of a type.
 nb::dlpack::dtype dlpack_dtype(DType dtype);
 
+/// A view of a PyTorch tensor on a CUDA device, from its attributes.
+TensorView torch_view(const Argument& argument, nb::handle tensor,
+                      const std::optional<std::string>& stated);
+
 /// (shape, name of the type).
 nb::tuple describe(const TensorView& view);
 

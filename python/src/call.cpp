@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "call.h"
 
-#include <algorithm>
-
 #include "device.h"
 #include "octavo/cuda.h"
 #include "octavo/engine.h"
@@ -39,15 +37,13 @@ std::string why_no_automatic(const AttentionParams& params) {
 }  // namespace
 
 Call::Call(const std::string& layout, std::pair<std::int64_t, std::int64_t> window, double softcap,
-           std::optional<double> sm_scale, std::vector<std::int64_t> key_lengths,
-           const std::optional<std::string>& recipe, const std::string& softmax,
-           const std::string& accumulator, int promote_every, int num_splits, std::string engine,
-           int threads)
+           std::optional<double> sm_scale, const std::optional<std::string>& recipe,
+           const std::string& softmax, const std::string& accumulator, int promote_every,
+           int num_splits, std::string engine, int threads)
     : bhsd_(is_bhsd(kFunction, layout)) {
   params_.mask = MaskSpec::window(window.first, window.second);
   params_.softcap = static_cast<float>(softcap);
   params_.sm_scale = sm_scale;
-  params_.key_lengths = std::move(key_lengths);
   if (recipe) params_.recipe = parse_recipe(*recipe);
   params_.softmax = parse_softmax(softmax);
   params_.accumulator = parse_accumulator(accumulator);
@@ -57,34 +53,31 @@ Call::Call(const std::string& layout, std::pair<std::int64_t, std::int64_t> wind
   params_.threads = threads;
 }
 
-nb::tuple Call::set(const std::string& name, nb::handle array,
-                    const std::optional<std::string>& dtype) {
-  const auto [tensor, ordered] = slot(params_, name);
-  const bool written = name == "out" || name == "lse";
-  const Argument argument{kFunction, name};
-  const TensorView view =
-      written ? arrays_.write(argument, array, dtype) : arrays_.read(argument, array, dtype);
-  *tensor = ordered && bhsd_ && view.rank == 4 ? transposed(view, 1, 2) : view;
-  return describe(view);
+Call Call::fresh(std::vector<std::int64_t> key_lengths) const {
+  Call call;
+  call.bhsd_ = bhsd_;
+  call.params_ = params_;
+  call.params_.key_lengths = std::move(key_lengths);
+  return call;
 }
 
-void Call::set_device_memory(const std::string& name, std::uintptr_t address,
-                             const std::string& dtype, const std::vector<std::int64_t>& shape,
-                             const std::vector<std::int64_t>& strides, int index) {
+nb::tuple Call::set(const std::string& name, nb::handle array,
+                    const std::optional<std::string>& dtype) {
+  const bool written = name == "out" || name == "lse";
+  const Argument argument{kFunction, name};
+  return assign(
+      name, written ? arrays_.write(argument, array, dtype) : arrays_.read(argument, array, dtype));
+}
+
+nb::tuple Call::set_torch(const std::string& name, nb::handle tensor,
+                          const std::optional<std::string>& dtype) {
+  return assign(name, torch_view({kFunction, name}, tensor, dtype));
+}
+
+nb::tuple Call::assign(const std::string& name, const TensorView& view) {
   const auto [tensor, ordered] = slot(params_, name);
-  TensorView view;
-  view.data = reinterpret_cast<void*>(address);
-  view.dtype = parse_dtype(dtype);
-  view.rank = static_cast<int>(shape.size());
-  if (view.rank < 1 || view.rank > kMaxRank || strides.size() != shape.size()) {
-    throw Error(ErrorCode::invalid_argument, std::string(kFunction) + ": " + name + ".rank is " +
-                                                 std::to_string(shape.size()) +
-                                                 "; must be from 1 to " + std::to_string(kMaxRank));
-  }
-  std::copy(shape.begin(), shape.end(), view.shape.begin());
-  std::copy(strides.begin(), strides.end(), view.stride.begin());
-  view.device = {Device::Kind::cuda, index};
   *tensor = ordered && bhsd_ && view.rank == 4 ? transposed(view, 1, 2) : view;
+  return describe(view);
 }
 
 std::size_t Call::workspace_bytes() const {
@@ -94,9 +87,8 @@ std::size_t Call::workspace_bytes() const {
 void Call::run_on_device(std::uintptr_t stream, std::uintptr_t workspace, std::size_t bytes,
                          std::uintptr_t key_lengths) const {
   if (params_.engine != "auto" && params_.engine != "sm90") {
-    throw Error(ErrorCode::unsupported,
-                std::string(kFunction) + ": engine is " + params_.engine +
-                    "; must be auto or sm90 for arrays in device memory");
+    throw Error(ErrorCode::unsupported, std::string(kFunction) + ": engine is " + params_.engine +
+                                            "; must be auto or sm90 for arrays in device memory");
   }
   const nb::gil_scoped_release release;
   const CurrentDevice current(params_.q.device.index);

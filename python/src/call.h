@@ -16,19 +16,21 @@ namespace octavo::python {
 class Call {
  public:
   Call(const std::string& layout, std::pair<std::int64_t, std::int64_t> window, double softcap,
-       std::optional<double> sm_scale, std::vector<std::int64_t> key_lengths,
-       const std::optional<std::string>& recipe, const std::string& softmax,
-       const std::string& accumulator, int promote_every, int num_splits, std::string engine,
-       int threads);
+       std::optional<double> sm_scale, const std::optional<std::string>& recipe,
+       const std::string& softmax, const std::string& accumulator, int promote_every,
+       int num_splits, std::string engine, int threads);
+
+  /// A call of the same settings whose tensors are yet to be set.
+  Call fresh(std::vector<std::int64_t> key_lengths) const;
 
   /// Sets the tensor of that name in AttentionParams. Returns its shape, as the caller counts axes,
   /// and the name of its type.
   nb::tuple set(const std::string& name, nb::handle array, const std::optional<std::string>& dtype);
 
-  /// The same from an address in the memory of CUDA device `index`, which the caller keeps alive.
-  void set_device_memory(const std::string& name, std::uintptr_t address, const std::string& dtype,
-                         const std::vector<std::int64_t>& shape,
-                         const std::vector<std::int64_t>& strides, int index);
+  /// The same of a PyTorch tensor on a CUDA device, which the caller keeps alive; without DLPack,
+  /// which would cost more than the call.
+  nb::tuple set_torch(const std::string& name, nb::handle tensor,
+                      const std::optional<std::string>& dtype);
 
   /// Computes; other threads of Python run meanwhile. Returns the name of the engine.
   std::string run() const;
@@ -46,7 +48,10 @@ class Call {
   std::string why_unsupported() const;
 
  private:
-  bool bhsd_;
+  Call() = default;
+  nb::tuple assign(const std::string& name, const TensorView& view);
+
+  bool bhsd_ = false;
   Arrays arrays_{Memory::host_or_cuda};
   AttentionParams params_;
 };

@@ -15,8 +15,8 @@ namespace {
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // not a sticky error: the next call starts clean
-  throw Error(ErrorCode::cuda, std::string("attention_forward: ") + what + ": " +
-                                   cudaGetErrorString(error));
+  throw Error(ErrorCode::cuda,
+              std::string("attention_forward: ") + what + ": " + cudaGetErrorString(error));
 }
 
 }  // namespace

@@ -43,21 +43,21 @@ constexpr bool kBuiltWithCuda = false;
 
 nb::tuple describe_array(const std::string& function, const std::string& name, nb::handle array,
                          const std::optional<std::string>& dtype) {
-  return describe(Arrays().read({function.c_str(), name}, array, dtype));
+  return describe(Arrays(Memory::host_or_cuda).read({function.c_str(), name}, array, dtype));
 }
 
 void bind_call(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Call>(m, "Call")
       .def(nb::init<const std::string&, std::pair<std::int64_t, std::int64_t>, double,
-                    std::optional<double>, std::vector<std::int64_t>,
-                    const std::optional<std::string>&, const std::string&, const std::string&, int,
-                    int, std::string, int>(),
-           nb::kw_only(), "layout"_a, "window"_a, "softcap"_a, "sm_scale"_a.none(), "key_lengths"_a,
+                    std::optional<double>, const std::optional<std::string>&, const std::string&,
+                    const std::string&, int, int, std::string, int>(),
+           nb::kw_only(), "layout"_a, "window"_a, "softcap"_a, "sm_scale"_a.none(),
            "recipe"_a.none(), "softmax"_a, "accumulator"_a, "promote_every"_a, "num_splits"_a,
            "engine"_a, "threads"_a)
       .def("set", &Call::set, "name"_a, "array"_a.none(), "dtype"_a.none() = nb::none())
-      .def("set_device_memory", &Call::set_device_memory)
+      .def("set_torch", &Call::set_torch, "name"_a, "tensor"_a, "dtype"_a.none() = nb::none())
+      .def("fresh", &Call::fresh, "key_lengths"_a)
       .def("run", &Call::run)
       .def("workspace_bytes", &Call::workspace_bytes)
       .def("run_on_device", &Call::run_on_device, "stream"_a, "workspace"_a, "bytes"_a,

@@ -12,7 +12,9 @@ namespace octavo {
 
 int resolve_threads(int threads) {
   if (threads > 0) return threads;
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  // Asked once: it is a system call, and calls on a GPU come here several times each.
+  static const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return cores;
 }
 
 void parallel_for(std::int64_t count, int threads,

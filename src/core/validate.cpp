@@ -28,6 +28,11 @@ std::string text(const TensorView& x) {
   return s + "]";
 }
 
+/// The parts of a sentence: "ARGUMENT is VALUE; must RULE".
+struct Refusal {
+  std::string argument, value, rule;
+};
+
 /// Makes sentences for one function: "FUNCTION: ARGUMENT is VALUE; must be RULE".
 class Judge {
  public:
@@ -36,15 +41,21 @@ class Judge {
   [[noreturn]] void refuse(const std::string& sentence) const {
     throw Error(ErrorCode::invalid_argument, std::string(function_) + ": " + sentence);
   }
-  void require(bool holds, const std::string& argument, const std::string& value,
-               const std::string& rule) const {
-    if (!holds) refuse(argument + " is " + value + "; must " + rule);
+  /// `refusal` makes the sentence's parts, only where it is needed: calls on a GPU take less time
+  /// than putting together what is never said.
+  template <typename MakeRefusal>
+  void require(bool holds, const MakeRefusal& refusal) const {
+    if (holds) return;
+    const Refusal because = refusal();
+    refuse(because.argument + " is " + because.value + "; must " + because.rule);
   }
   /// x.shape[i] must equal `expected`, which is another argument's extent.
   void same_extent(const char* name, const TensorView& x, int i, const char* other,
                    std::int64_t expected) const {
-    require(x.shape[i] == expected, name + (".shape[" + text(std::int64_t{i}) + "]"),
-            text(x.shape[i]), std::string("equal ") + other + " (" + text(expected) + ")");
+    require(x.shape[i] == expected, [&] {
+      return Refusal{std::string(name) + ".shape[" + text(std::int64_t{i}) + "]", text(x.shape[i]),
+                     std::string("equal ") + other + " (" + text(expected) + ")"};
+    });
   }
 
  private:
@@ -55,16 +66,21 @@ constexpr std::int64_t kMaxExtent = std::int64_t{1} << 40;
 
 /// Rank, extents, strides, pointer: what every tensor must satisfy.
 void check_view(const Judge& judge, const char* name, const TensorView& x, int rank) {
-  judge.require(x.rank == rank, std::string(name) + ".rank", text(std::int64_t{x.rank}),
-                "be " + text(std::int64_t{rank}));
+  judge.require(x.rank == rank, [&] {
+    return Refusal{std::string(name) + ".rank", text(std::int64_t{x.rank}),
+                   "be " + text(std::int64_t{rank})};
+  });
   std::int64_t numel = 1, reach = 0;
   bool overflow = false;
   for (int i = 0; i < rank; ++i) {
-    const std::string index = "[" + text(std::int64_t{i}) + "]";
-    judge.require(x.shape[i] >= 0 && x.shape[i] <= kMaxExtent, name + (".shape" + index),
-                  text(x.shape[i]), "be from 0 to 2^40");
-    judge.require(x.stride[i] >= 0, name + (".stride" + index), text(x.stride[i]),
-                  "not be negative");
+    judge.require(x.shape[i] >= 0 && x.shape[i] <= kMaxExtent, [&] {
+      return Refusal{std::string(name) + ".shape[" + text(std::int64_t{i}) + "]", text(x.shape[i]),
+                     "be from 0 to 2^40"};
+    });
+    judge.require(x.stride[i] >= 0, [&] {
+      return Refusal{std::string(name) + ".stride[" + text(std::int64_t{i}) + "]",
+                     text(x.stride[i]), "not be negative"};
+    });
     std::int64_t span = 0;
     overflow |= __builtin_mul_overflow(numel, x.shape[i], &numel);
     overflow |= __builtin_mul_overflow(x.stride[i], x.shape[i], &span);
@@ -74,12 +90,15 @@ void check_view(const Judge& judge, const char* name, const TensorView& x, int r
   if (overflow || numel > kMaxReach || reach > kMaxReach) {
     judge.refuse(std::string(name) + ".shape is " + text(x) + "; its extent must fit 63 bits");
   }
-  judge.require(x.data != nullptr || numel == 0, std::string(name) + ".data", "null",
-                "point to " + text(numel) + " elements");
+  judge.require(x.data != nullptr || numel == 0, [&] {
+    return Refusal{std::string(name) + ".data", "null", "point to " + text(numel) + " elements"};
+  });
 }
 
-void check_device(const Judge& judge, const std::string& name, const TensorView& x, Device device) {
-  judge.require(x.device == device, "device of " + name, "another", "be the device of q");
+void check_device(const Judge& judge, const char* name, const TensorView& x, Device device) {
+  judge.require(x.device == device, [&] {
+    return Refusal{std::string("device of ") + name, "another", "be the device of q"};
+  });
 }
 
 /// Written tensors: no two elements may share an address.
@@ -94,23 +113,28 @@ void check_no_overlap(const Judge& judge, const char* name, const TensorView& x)
     }
     taken[next] = true;
     if (x.shape[next] == 1) continue;
-    judge.require(x.stride[next] >= reach, name + (".stride[" + text(std::int64_t{next}) + "]"),
-                  text(x.stride[next]),
-                  "be at least " + text(reach) + ", or elements would overlap");
+    judge.require(x.stride[next] >= reach, [&] {
+      return Refusal{std::string(name) + ".stride[" + text(std::int64_t{next}) + "]",
+                     text(x.stride[next]),
+                     "be at least " + text(reach) + ", or elements would overlap"};
+    });
     reach = x.stride[next] * (x.shape[next] - 1) + reach;
   }
 }
 
 void check_operand_view(const Judge& judge, const char* name, const TensorView& x) {
   check_view(judge, name, x, 4);
-  judge.require(x.stride[3] == 1, std::string(name) + ".stride[3]", text(x.stride[3]),
-                "be 1 (a contiguous last dimension)");
+  judge.require(x.stride[3] == 1, [&] {
+    return Refusal{std::string(name) + ".stride[3]", text(x.stride[3]),
+                   "be 1 (a contiguous last dimension)"};
+  });
 }
 
-void check_head_dim(const Judge& judge, const std::string& argument, std::int64_t d) {
-  judge.require(d >= kHeadDimMultiple && d <= kMaxHeadDim && d % kHeadDimMultiple == 0, argument,
-                text(d),
-                "be a multiple of 8 from 8 to 256 (64, 96, 128, 192 and 256 run unpadded)");
+void check_head_dim(const Judge& judge, const char* argument, std::int64_t d) {
+  judge.require(d >= kHeadDimMultiple && d <= kMaxHeadDim && d % kHeadDimMultiple == 0, [&] {
+    return Refusal{argument, text(d),
+                   "be a multiple of 8 from 8 to 256 (64, 96, 128, 192 and 256 run unpadded)"};
+  });
 }
 
 Dims check_shapes(const Judge& judge, const TensorView& q, const TensorView& k,
@@ -120,17 +144,24 @@ Dims check_shapes(const Judge& judge, const TensorView& q, const TensorView& k,
   check_operand_view(judge, "v", v);
   check_head_dim(judge, "q.shape[3]", q.shape[3]);
   check_head_dim(judge, "v.shape[3]", v.shape[3]);
-  judge.require(k.shape[2] >= 1, "k.shape[2]", text(k.shape[2]), "be at least 1");
+  judge.require(k.shape[2] >= 1, [&] {
+    return Refusal{"k.shape[2]", text(k.shape[2]), "be at least 1"};
+  });
   judge.same_extent("k", k, 3, "q.shape[3]", q.shape[3]);
   judge.same_extent("k", k, 0, "q.shape[0]", q.shape[0]);
   judge.same_extent("v", v, 0, "q.shape[0]", q.shape[0]);
   judge.same_extent("v", v, 1, "k.shape[1]", k.shape[1]);
   judge.same_extent("v", v, 2, "k.shape[2]", k.shape[2]);
-  judge.require(q.shape[2] % k.shape[2] == 0, "q.shape[2]", text(q.shape[2]),
-                "be a multiple of k.shape[2] (" + text(k.shape[2]) + ")");
-  judge.require(q.dtype != DType::f8_e5m2, "q.dtype", "f8_e5m2", "be f32, f16, bf16 or f8_e4m3");
-  judge.require(k.device == q.device && v.device == q.device, "device of k or v", "another",
-                "be the device of q");
+  judge.require(q.shape[2] % k.shape[2] == 0, [&] {
+    return Refusal{"q.shape[2]", text(q.shape[2]),
+                   "be a multiple of k.shape[2] (" + text(k.shape[2]) + ")"};
+  });
+  judge.require(q.dtype != DType::f8_e5m2, [&] {
+    return Refusal{"q.dtype", "f8_e5m2", "be f32, f16, bf16 or f8_e4m3"};
+  });
+  judge.require(k.device == q.device && v.device == q.device, [&] {
+    return Refusal{"device of k or v", "another", "be the device of q"};
+  });
   return {q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3]};
 }
 
@@ -138,20 +169,23 @@ std::vector<std::int64_t> check_key_lengths(const Judge& judge,
                                             const std::vector<std::int64_t>& lengths,
                                             const Dims& dims) {
   if (lengths.empty()) return std::vector<std::int64_t>(static_cast<std::size_t>(dims.b), dims.sk);
-  judge.require(static_cast<std::int64_t>(lengths.size()) == dims.b, "key_lengths.size",
-                text(static_cast<std::int64_t>(lengths.size())),
-                "equal the batch (" + text(dims.b) + ")");
+  judge.require(static_cast<std::int64_t>(lengths.size()) == dims.b, [&] {
+    return Refusal{"key_lengths.size", text(static_cast<std::int64_t>(lengths.size())),
+                   "equal the batch (" + text(dims.b) + ")"};
+  });
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    judge.require(lengths[i] >= 0 && lengths[i] <= dims.sk,
-                  "key_lengths[" + text(static_cast<std::int64_t>(i)) + "]", text(lengths[i]),
-                  "be from 0 to k.shape[1] (" + text(dims.sk) + ")");
+    judge.require(lengths[i] >= 0 && lengths[i] <= dims.sk, [&] {
+      return Refusal{"key_lengths[" + text(static_cast<std::int64_t>(i)) + "]", text(lengths[i]),
+                     "be from 0 to k.shape[1] (" + text(dims.sk) + ")"};
+    });
   }
   return lengths;
 }
 
 void check_recipe(const Judge& judge, const Recipe& recipe) {
-  judge.require(is_fp8(recipe.kv_format), "recipe.kv_format", dtype_name(recipe.kv_format),
-                "be f8_e4m3 or f8_e5m2");
+  judge.require(is_fp8(recipe.kv_format), [&] {
+    return Refusal{"recipe.kv_format", dtype_name(recipe.kv_format), "be f8_e4m3 or f8_e5m2"};
+  });
 }
 
 /// What one operand's descales may look like, and which of those shapes `x` has.
@@ -179,8 +213,10 @@ void check_descale_values(const Judge& judge, const std::string& name, TensorVie
       for (std::int64_t k = 0; k < x.shape[2]; ++k) {
         const std::int64_t at = i * x.stride[0] + j * x.stride[1] + k * x.stride[2];
         const float value = static_cast<const float*>(x.data)[at];
-        judge.require(std::isfinite(value) && value >= 0, "an element of " + name,
-                      text(double{value}), "be finite and not negative");
+        judge.require(std::isfinite(value) && value >= 0, [&] {
+          return Refusal{"an element of " + name, text(double{value}),
+                         "be finite and not negative"};
+        });
       }
     }
   }
@@ -188,10 +224,13 @@ void check_descale_values(const Judge& judge, const std::string& name, TensorVie
 
 DescaleMap check_descale(const Judge& judge, const DescaleRule& rule, const TensorView& x) {
   const std::string name = rule.name;
-  judge.require(x.rank >= 1 && x.rank <= 3, name + ".rank", text(std::int64_t{x.rank}),
-                "be 1, 2 or 3");
+  judge.require(x.rank >= 1 && x.rank <= 3, [&] {
+    return Refusal{name + ".rank", text(std::int64_t{x.rank}), "be 1, 2 or 3"};
+  });
   check_view(judge, rule.name, x, x.rank);
-  judge.require(x.dtype == DType::f32, name + ".dtype", dtype_name(x.dtype), "be f32");
+  judge.require(x.dtype == DType::f32, [&] {
+    return Refusal{name + ".dtype", dtype_name(x.dtype), "be f32"};
+  });
 
   DescaleMap map;
   map.data = static_cast<const float*>(x.data);
@@ -213,8 +252,9 @@ DescaleMap check_descale(const Judge& judge, const DescaleRule& rule, const Tens
     map.rows_per_block = 1;
     rows_ok = n == rule.rows;
   }
-  judge.require((b == 1 || b == rule.b) && head_ok && rows_ok, name + ".shape", text(x),
-                rule.shapes());
+  judge.require((b == 1 || b == rule.b) && head_ok && rows_ok, [&] {
+    return Refusal{name + ".shape", text(x), rule.shapes()};
+  });
   check_descale_values(judge, name, x);
 
   map.granularity = n > 1 ? (map.rows_per_block == 1 ? Granularity::token : Granularity::block)
@@ -260,13 +300,17 @@ Recipe resolve_recipe(const Judge& judge, const AttentionParams& params,
   if (!params.recipe) return (q8 || k8 || v8) ? Recipe::block() : Recipe::standard();
   const Recipe recipe = *params.recipe;
   check_recipe(judge, recipe);
-  const std::string name = recipe_name(recipe);
   if (q8 && k8 && v8) {
-    judge.refuse("recipe is " + name + "; must be left out, since q, k and v are FP8 already");
+    judge.refuse("recipe is " + recipe_name(recipe) +
+                 "; must be left out, since q, k and v are FP8 already");
   }
-  judge.require(!recipe.rotate || (!q8 && !k8), "recipe", name,
-                "not rotate where q or k is FP8 already: both turn, or neither");
-  judge.require(!recipe.smooth_k || !k8, "recipe", name, "not smooth k where k is FP8 already");
+  judge.require(!recipe.rotate || (!q8 && !k8), [&] {
+    return Refusal{"recipe", recipe_name(recipe),
+                   "not rotate where q or k is FP8 already: both turn, or neither"};
+  });
+  judge.require(!recipe.smooth_k || !k8, [&] {
+    return Refusal{"recipe", recipe_name(recipe), "not smooth k where k is FP8 already"};
+  });
   return recipe;
 }
 
@@ -280,25 +324,34 @@ void check_rope(const Judge& judge, const std::optional<Rope>& rope,
   for (const auto& [name, table] : {std::pair{"rope.cos", &rope->cos}, {"rope.sin", &rope->sin}}) {
     check_view(judge, name, *table, 2);
     check_device(judge, name, *table, problem.q.x.device);
-    judge.require(!is_fp8(table->dtype), std::string(name) + ".dtype", dtype_name(table->dtype),
-                  "be f32, f16 or bf16");
-    judge.require(table->stride[1] == 1, std::string(name) + ".stride[1]", text(table->stride[1]),
-                  "be 1 (a contiguous last dimension)");
+    judge.require(!is_fp8(table->dtype), [&] {
+      return Refusal{std::string(name) + ".dtype", dtype_name(table->dtype), "be f32, f16 or bf16"};
+    });
+    judge.require(table->stride[1] == 1, [&] {
+      return Refusal{std::string(name) + ".stride[1]", text(table->stride[1]),
+                     "be 1 (a contiguous last dimension)"};
+    });
   }
-  judge.require(rope->cos.shape[1] >= 1 && 2 * rope->cos.shape[1] <= n.d, "rope.cos.shape[1]",
-                text(rope->cos.shape[1]), "be from 1 to half the head dim (" + text(n.d / 2) + ")");
+  judge.require(rope->cos.shape[1] >= 1 && 2 * rope->cos.shape[1] <= n.d, [&] {
+    return Refusal{"rope.cos.shape[1]", text(rope->cos.shape[1]),
+                   "be from 1 to half the head dim (" + text(n.d / 2) + ")"};
+  });
   judge.same_extent("rope.sin", rope->sin, 1, "rope.cos.shape[1]", rope->cos.shape[1]);
   judge.same_extent("rope.sin", rope->sin, 0, "rope.cos.shape[0]", rope->cos.shape[0]);
-  judge.require(rope->sin.dtype == rope->cos.dtype, "rope.sin.dtype", dtype_name(rope->sin.dtype),
-                std::string("equal rope.cos.dtype (") + dtype_name(rope->cos.dtype) + ")");
-  judge.require(rope->q_offset >= 0 && rope->q_offset <= rope->cos.shape[0] - n.sq, "rope.q_offset",
-                text(rope->q_offset),
-                "leave q.shape[1] (" + text(n.sq) + ") of the " + text(rope->cos.shape[0]) +
-                    " positions of rope.cos");
-  judge.require(rope->k_offset >= 0 && rope->k_offset <= rope->cos.shape[0] - n.sk, "rope.k_offset",
-                text(rope->k_offset),
-                "leave k.shape[1] (" + text(n.sk) + ") of the " + text(rope->cos.shape[0]) +
-                    " positions of rope.cos");
+  judge.require(rope->sin.dtype == rope->cos.dtype, [&] {
+    return Refusal{"rope.sin.dtype", dtype_name(rope->sin.dtype),
+                   std::string("equal rope.cos.dtype (") + dtype_name(rope->cos.dtype) + ")"};
+  });
+  judge.require(rope->q_offset >= 0 && rope->q_offset <= rope->cos.shape[0] - n.sq, [&] {
+    return Refusal{"rope.q_offset", text(rope->q_offset),
+                   "leave q.shape[1] (" + text(n.sq) + ") of the " + text(rope->cos.shape[0]) +
+                       " positions of rope.cos"};
+  });
+  judge.require(rope->k_offset >= 0 && rope->k_offset <= rope->cos.shape[0] - n.sk, [&] {
+    return Refusal{"rope.k_offset", text(rope->k_offset),
+                   "leave k.shape[1] (" + text(n.sk) + ") of the " + text(rope->cos.shape[0]) +
+                       " positions of rope.cos"};
+  });
 }
 
 void check_row_statistics(const Judge& judge, const char* name, const TensorView& x,
@@ -306,7 +359,9 @@ void check_row_statistics(const Judge& judge, const char* name, const TensorView
   if (!x.present()) return;
   check_view(judge, name, x, 3);
   check_device(judge, name, x, device);
-  judge.require(x.dtype == DType::f32, std::string(name) + ".dtype", dtype_name(x.dtype), "be f32");
+  judge.require(x.dtype == DType::f32, [&] {
+    return Refusal{std::string(name) + ".dtype", dtype_name(x.dtype), "be f32"};
+  });
   judge.same_extent(name, x, 0, "q.shape[0]", dims.b);
   judge.same_extent(name, x, 1, "q.shape[2]", dims.hq);
   judge.same_extent(name, x, 2, "q.shape[1]", dims.sq);
@@ -319,8 +374,9 @@ void check_outputs(const Judge& judge, const AttentionParams& params, const Dims
   judge.same_extent("out", params.out, 1, "q.shape[1]", dims.sq);
   judge.same_extent("out", params.out, 2, "q.shape[2]", dims.hq);
   judge.same_extent("out", params.out, 3, "v.shape[3]", dims.dv);
-  judge.require(!is_fp8(params.out.dtype), "out.dtype", dtype_name(params.out.dtype),
-                "be f32, f16 or bf16");
+  judge.require(!is_fp8(params.out.dtype), [&] {
+    return Refusal{"out.dtype", dtype_name(params.out.dtype), "be f32, f16 or bf16"};
+  });
   check_no_overlap(judge, "out", params.out);
   check_row_statistics(judge, "lse", params.lse, dims, params.q.device);
   if (params.lse.present()) check_no_overlap(judge, "lse", params.lse);
@@ -328,22 +384,31 @@ void check_outputs(const Judge& judge, const AttentionParams& params, const Dims
 
 void check_scalars(const Judge& judge, const AttentionParams& params) {
   if (params.sm_scale) {
-    judge.require(std::isfinite(*params.sm_scale) && *params.sm_scale > 0, "sm_scale",
-                  text(*params.sm_scale), "be positive and finite");
+    judge.require(std::isfinite(*params.sm_scale) && *params.sm_scale > 0, [&] {
+      return Refusal{"sm_scale", text(*params.sm_scale), "be positive and finite"};
+    });
   }
-  judge.require(std::isfinite(params.softcap) && params.softcap >= 0, "softcap",
-                text(double{params.softcap}), "be 0 (off) or positive and finite");
-  judge.require(params.mask.left >= -1, "mask.left", text(params.mask.left),
-                "be -1 (unlimited) or a number of keys");
-  judge.require(params.mask.right >= -1, "mask.right", text(params.mask.right),
-                "be -1 (unlimited) or a number of keys");
-  judge.require(params.promote_every >= 0, "promote_every",
-                text(std::int64_t{params.promote_every}),
-                "be a number of key tiles, or 0 for never");
-  judge.require(params.num_splits >= 1 && params.num_splits <= kMaxSplits, "num_splits",
-                text(std::int64_t{params.num_splits}), "be 1 to " + text(std::int64_t{kMaxSplits}));
-  judge.require(params.threads >= 0, "threads", text(std::int64_t{params.threads}),
-                "be 0 (one per core) or positive");
+  judge.require(std::isfinite(params.softcap) && params.softcap >= 0, [&] {
+    return Refusal{"softcap", text(double{params.softcap}), "be 0 (off) or positive and finite"};
+  });
+  judge.require(params.mask.left >= -1, [&] {
+    return Refusal{"mask.left", text(params.mask.left), "be -1 (unlimited) or a number of keys"};
+  });
+  judge.require(params.mask.right >= -1, [&] {
+    return Refusal{"mask.right", text(params.mask.right), "be -1 (unlimited) or a number of keys"};
+  });
+  judge.require(params.promote_every >= 0, [&] {
+    return Refusal{"promote_every", text(std::int64_t{params.promote_every}),
+                   "be a number of key tiles, or 0 for never"};
+  });
+  judge.require(params.num_splits >= 1 && params.num_splits <= kMaxSplits, [&] {
+    return Refusal{"num_splits", text(std::int64_t{params.num_splits}),
+                   "be 1 to " + text(std::int64_t{kMaxSplits})};
+  });
+  judge.require(params.threads >= 0, [&] {
+    return Refusal{"threads", text(std::int64_t{params.threads}),
+                   "be 0 (one per core) or positive"};
+  });
 }
 
 }  // namespace
@@ -389,11 +454,15 @@ AttentionProblem validate(const QuantizeParams& params) {
   const char* names[] = {"q", "k", "v"};
   const TensorView* views[] = {&params.q, &params.k, &params.v};
   for (int i = 0; i < 3; ++i) {
-    judge.require(!is_fp8(views[i]->dtype), std::string(names[i]) + ".dtype",
-                  dtype_name(views[i]->dtype), "be f32, f16 or bf16");
+    judge.require(!is_fp8(views[i]->dtype), [&] {
+      return Refusal{std::string(names[i]) + ".dtype", dtype_name(views[i]->dtype),
+                     "be f32, f16 or bf16"};
+    });
   }
-  judge.require(params.threads >= 0, "threads", text(std::int64_t{params.threads}),
-                "be 0 (one per core) or positive");
+  judge.require(params.threads >= 0, [&] {
+    return Refusal{"threads", text(std::int64_t{params.threads}),
+                   "be 0 (one per core) or positive"};
+  });
   check_recipe(judge, params.recipe);
   problem.key_lengths = check_key_lengths(judge, params.key_lengths, problem.dims);
   problem.recipe = params.recipe;
@@ -415,9 +484,9 @@ std::string why_not_in_fp8(const AttentionProblem& problem) {
 }
 
 void require_host_memory(const AttentionProblem& problem) {
-  Judge("quantize")
-      .require(problem.q.x.device.kind == Device::Kind::cpu, "device of q", "cuda",
-               "be cpu (host memory)");
+  Judge("quantize").require(problem.q.x.device.kind == Device::Kind::cpu, [&] {
+    return Refusal{"device of q", "cuda", "be cpu (host memory)"};
+  });
 }
 
 }  // namespace octavo

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scaled_dot_product_attention with torch's signature, and routing a whole model's calls to it."""
 
+import functools
 from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
@@ -34,33 +35,39 @@ def why_not(
         return "attn_mask is given: Octavo has causal and window masks and key lengths, no mask tensors"
     if dropout_p != 0.0:
         return "dropout_p is not 0"
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)):
+    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
         return "a gradient is required: there is no backward pass"
-    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
+    q, k, v = query.shape, key.shape, value.shape
+    if not len(q) == len(k) == len(v) == 4:
         return "operands are not [b, h, s, d]"
-    if query.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        return f"dtype is {query.dtype}"
-    if not query.dtype == key.dtype == value.dtype or not query.device == key.device == value.device:
+    dtype, device = query.dtype, query.device
+    if dtype not in _DTYPES:
+        return f"dtype is {dtype}"
+    if not dtype == key.dtype == value.dtype or not device == key.device == value.device:
         return "dtypes or devices differ"
-    if query.device.type not in ("cuda", "cpu"):
-        return f"device is {query.device.type}"
-    if query.shape[2] < min_queries:
+    if device.type not in ("cuda", "cpu"):
+        return f"device is {device.type}"
+    if q[2] < min_queries:
         return f"fewer than {min_queries} query rows, as when decoding: K and V would be quantised anew for them"
-    if query.shape[1] != key.shape[1] and not enable_gqa:
+    if q[1] != k[1] and not enable_gqa:
         return "head counts differ without enable_gqa"
-    if key.shape[2] == 0 or not _head_dims_fit(query.shape[3], value.shape[3]):
-        return f"head dims are {query.shape[3]} and {value.shape[3]}, or there is no key: must be multiples of 8 to 256"
-    if query.shape[1] % key.shape[1] != 0 or key.shape[:3] != value.shape[:3]:
-        return "shapes do not fit"
+    if k[2] == 0 or k[1] == 0 or q[1] % k[1] != 0 or k[:3] != v[:3] or q[0] != k[0] or q[3] != k[3]:
+        return "shapes do not fit, or there is no key"
+    if not 0 < q[3] <= 256 or q[3] % 8 != 0 or not 0 < v[3] <= 256 or v[3] % 8 != 0:
+        return f"head dims are {q[3]} and {v[3]}: must be multiples of 8 up to 256"
     if not query.stride(3) == key.stride(3) == value.stride(3) == 1:
         return "the last stride is not 1"
-    if query.device.type == "cuda" and torch.cuda.get_device_capability(query.device) != (9, 0):
+    if device.type == "cuda" and not _is_hopper(device.index):
         return "the GPU is not of compute capability 9.0 (Hopper)"
     return ""
 
 
-def _head_dims_fit(*dims: int) -> bool:
-    return all(0 < d <= 256 and d % 8 == 0 for d in dims)
+_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+
+
+@functools.cache
+def _is_hopper(index: int) -> bool:
+    return torch.cuda.get_device_capability(index) == (9, 0)
 
 
 def scaled_dot_product_attention(
