@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # One visit to a machine with a Hopper GPU: GPU tests, benchmarks, and compute-sanitizer when asked.
 #
-#   tools/gpu_check.sh OUT [STAGE..]     stages: info tests attention quantize verify sanitize
-#                                        (default: all but sanitize)
+#   tools/gpu_check.sh OUT [STAGE..]     stages: info tests attention quantize verify sanitize python
+#                                        (default: all but sanitize and python)
 #
 # Runs the binaries of build/cuda (BUILD=.. for another folder), which may have been built elsewhere:
 # shared libraries they need are looked for in $BUILD/lib too. Logs and JSON go into the folder OUT; each
@@ -89,6 +89,16 @@ run_sanitize() {
     done
   done
   wait
+}
+
+# The package of $build/python, or another folder's that OCTAVO_PYTHON names, under the python3 that has PyTorch.
+run_python() {
+  export OCTAVO_PYTHON=${OCTAVO_PYTHON:-$build/python}
+  export PYTHONPATH=$OCTAVO_PYTHON
+  stage python_tests 240 python3 -m pytest -q -p no:cacheprovider tests/python/test_torch.py tests/python/test_transformers.py
+  stage python_calls 60 python3 bench/python_calls.py "$out/python_calls.json"
+  stage llama 120 python3 bench/llama_torch.py --json "$out/llama.json"
+  cat "$out/python_calls.log" "$out/llama.log"
 }
 
 for name in "${stages[@]}"; do "run_$name"; done

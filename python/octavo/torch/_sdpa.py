@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """scaled_dot_product_attention with torch's signature, and routing a whole model's calls to it."""
 
-import functools
 from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
@@ -65,9 +64,13 @@ def why_not(
 _DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 
 
-@functools.cache
+_hopper: dict[int, bool] = {}  # by device
+
+
 def _is_hopper(index: int) -> bool:
-    return torch.cuda.get_device_capability(index) == (9, 0)
+    if index not in _hopper:
+        _hopper[index] = torch.cuda.get_device_capability(index) == (9, 0)
+    return _hopper[index]
 
 
 def scaled_dot_product_attention(
@@ -85,8 +88,8 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """torch.nn.functional.scaled_dot_product_attention in FP8, arguments and masks as torch defines them.
 
-    query      [b, hq, sq, d], key [b, hkv, sk, d], value [b, hkv, sk, dv] in float32, float16 or bfloat16; hq a multiple
-               of hkv, different only with enable_gqa. Returns [b, hq, sq, dv]
+    query      [b, hq, sq, d], key [b, hkv, sk, d], value [b, hkv, sk, dv] in float32, float16 or bfloat16; hq a
+               multiple of hkv, different only with enable_gqa. Returns [b, hq, sq, dv]
     attn_mask  must be None, dropout_p 0: else NotImplementedError, which sdpa_override() avoids by calling torch's
     is_causal  query i sees keys up to i ("top-left"), also where sq and sk differ
     scale      default 1 / sqrt(d)
