@@ -36,8 +36,8 @@ class Block(nn.Module):
         y = self.norms[0](x)
         x = x + self.attention(y, y)
         x = x + self.cross(self.norms[1](x), text)
-        y = x + self.mlp(self.norms[2](x))
-        return y
+        out: Tensor = x + self.mlp(self.norms[2](x))
+        return out
 
 
 def main() -> None:
