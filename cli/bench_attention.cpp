@@ -92,7 +92,6 @@ struct Timing {
 void require_timed(const workload::Problem& p) {
   const workload::Problem plain;
   const char* what = p.in != plain.in             ? "in"
-                     : p.softmax != plain.softmax ? "softmax"
                      : p.acc != plain.acc         ? "acc"
                      : p.promote != plain.promote ? "promote"
                                                   : nullptr;
@@ -106,6 +105,7 @@ AttentionParams params_of(const workload::Problem& p) {
   params.num_splits = p.splits;
   params.mask = p.mask;
   params.softcap = p.softcap;
+  params.softmax = p.softmax;
   params.key_lengths = p.lens;
   if (p.scale) params.sm_scale = *p.scale;
   return params;

@@ -47,6 +47,9 @@ constexpr KernelShape kernel_shape(int padded_d) {
   }
 }
 
+/// Direct softmax.
+constexpr KernelShape direct_kernel_shape(int padded_d) { return kernel_shape(padded_d); }
+
 /// With descales per key or softcap: more registers a thread.
 constexpr KernelShape general_kernel_shape(int padded_d) {
   return {2, padded_d <= 128 ? 4 : 2, 240, 24, false, padded_d > 128};

@@ -27,9 +27,14 @@ using workload::Problem;
 
 Problem parse(const std::string& line) { return workload::parse_problem(line); }
 
+/// Whether the Hopper kernels compute it with direct softmax, too.
+bool takes_direct(const Problem& p) {
+  return p.recipe.v != Granularity::token && p.recipe.kv_format == DType::f8_e4m3;
+}
+
 /// The same problem with settings that the Hopper kernels have.
 Problem for_sm90(Problem p) {
-  p.softmax = SoftmaxPath::exact;
+  if (!takes_direct(p)) p.softmax = SoftmaxPath::exact;
   p.acc = Accumulator::hopper;
   p.promote = 1;
   return p;
@@ -48,15 +53,23 @@ bool expect_agrees(const Problem& p) {
   }
 }
 
+/// By both paths of softmax.
 void expect_agree(const std::vector<std::string>& lines) {
-  for (const std::string& line : lines) EXPECT_TRUE(expect_agrees(parse(line))) << line;
+  for (const std::string& line : lines) {
+    Problem p = parse(line);
+    EXPECT_TRUE(expect_agrees(p)) << line;
+    if (!takes_direct(p)) continue;
+    p.softmax = SoftmaxPath::direct;
+    EXPECT_TRUE(expect_agrees(p)) << line << " softmax=direct";
+  }
 }
 
 /// Every kernel once: what the sanitizers run.
 TEST(AttentionGpu, SmokeOfEveryKernel) {
   for (const char* dims : {"d64", "d96", "d128", "d192 dv128", "d192", "d256"}) {
     for (const char* kind : {"recipe=block causal", "softcap=20", "recipe=strict_causal causal",
-                             "recipe=block+e5m2", "recipe=strict_causal+e5m2"}) {
+                             "recipe=block+e5m2", "recipe=strict_causal+e5m2",
+                             "recipe=block causal softmax=direct", "softcap=20 softmax=direct"}) {
       expect_agrees(parse(std::string("sq70 sk200 hq2 hkv1 ") + dims + " " + kind));
     }
   }
@@ -139,10 +152,12 @@ TEST(AttentionGpu, RandomProblems) {
 /// The error against double precision is the emulation's, within 3 % of itself.
 TEST(AttentionGpu, AccuracyIsTheEmulations) {
   for (const char* dist : {"normal", "outlier", "channel", "sink", "wide"}) {
-    const Problem p = parse(std::string("s1500 h2 dist=") + dist);
-    const auto gpu = workload::verify_problem(p, "sm90", "reference");
-    const auto cpu = workload::verify_problem(p, "emulate", "reference");
-    EXPECT_NEAR(gpu.out.relative_l2 / cpu.out.relative_l2, 1.0, 0.03) << dist;
+    for (const char* softmax : {"", " softmax=direct"}) {
+      const Problem p = parse(std::string("s1500 h2 dist=") + dist + softmax);
+      const auto gpu = workload::verify_problem(p, "sm90", "reference");
+      const auto cpu = workload::verify_problem(p, "emulate", "reference");
+      EXPECT_NEAR(gpu.out.relative_l2 / cpu.out.relative_l2, 1.0, 0.03) << dist << softmax;
+    }
   }
 }
 
@@ -420,7 +435,8 @@ TEST(AttentionGpu, Refusals) {
                [&] { attention_on_device(call.params, nullptr, 0, nullptr); });
   AttentionParams params = call.params;
   params.softmax = SoftmaxPath::direct;
-  expect_error("softmax is direct",
+  params.recipe = parse_recipe("block+e5m2");
+  expect_error("softmax is direct; must be exact where k and v are E5M2",
                [&] { attention_on_device(params, call.workspace->get(), call.bytes, nullptr); });
   params = call.params;
   params.promote_every = 4;

@@ -59,19 +59,21 @@ struct Operands {
 
 /// What decides the variant of the kernel.
 struct Needs {
-  bool e5m2, k_per_key, v_per_key, softcap;
+  bool e5m2, k_per_key, v_per_key, softcap, direct;
 };
 
 AttentionKernel kernel_for(KernelDims dims, const Needs& needs) {
   const AttentionKernels kernels = kernels_for(dims);
   if (needs.v_per_key) return needs.e5m2 ? kernels.folded_e5m2 : kernels.folded;
   if (needs.e5m2) return kernels.general_e5m2;
-  return needs.k_per_key || needs.softcap ? kernels.general : kernels.plain;
+  const bool general = needs.k_per_key || needs.softcap;
+  if (needs.direct) return general ? kernels.general_direct : kernels.direct;
+  return general ? kernels.general : kernels.plain;
 }
 
 Needs needs_of(const AttentionProblem& problem, const Operands& x) {
   return {x.kv_format == DType::f8_e5m2, per_key(x.k_descale), per_key(x.v_descale),
-          problem.softcap > 0};
+          problem.softcap > 0, problem.softmax == SoftmaxPath::direct};
 }
 
 /// Contiguous codes [batches, heads, rows, columns].
@@ -383,7 +385,10 @@ std::string why_unsupported_on_device(const AttentionProblem& problem) {
   const Dims& n = problem.dims;
   const std::string never = why_not_in_fp8(problem);
   if (!never.empty()) return never;
-  if (problem.softmax != SoftmaxPath::exact) return "softmax is direct; must be exact";
+  if (problem.softmax == SoftmaxPath::direct &&
+      (format_of(problem.k, problem.recipe) == DType::f8_e5m2)) {
+    return "softmax is direct; must be exact where k and v are E5M2";
+  }
   if (problem.accumulator != Accumulator::hopper) {
     return "accumulator is fp32; must be hopper, which is what the tensor cores do";
   }
@@ -439,7 +444,7 @@ std::string describe_kernel(const AttentionProblem& problem) {
   const AttentionKernel kernel =
       kernel_for(dims, {format_of(problem.k, problem.recipe) == DType::f8_e5m2,
                         token(problem.k, problem.recipe.k), token(problem.v, problem.recipe.v),
-                        problem.softcap > 0});
+                        problem.softcap > 0, problem.softmax == SoftmaxPath::direct});
   std::string text = "d" + std::to_string(dims.d) + " dv" + std::to_string(dims.dv) + " " +
                      kernel.name + ": " + std::to_string(kernel.block_m) + " query rows a block, " +
                      std::to_string(kernel.threads) + " threads, " +

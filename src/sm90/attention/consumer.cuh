@@ -78,7 +78,12 @@ class Consumer {
     if (masked) hide(s, mask_of(args_, item().keys), first_row(), n * kBlockN);
     Promotion promotion;
     update_max(s, factor, state, promotion.alpha);
-    exponentiate<Traits::kShape.spreads_exponentials>(s, factor, state);
+    std::uint32_t p[kPWords];
+    if constexpr (Traits::Scores::kDirect) {
+      direct_codes(s, factor, state, p);
+    } else {
+      exponentiate<Traits::kShape.spreads_exponentials>(s, factor, state);
+    }
     wait_for_v();
     if constexpr (Traits::Scores::kFoldsV) {
       fold(s, promotion, out, shared_.v_descale[stage]);
@@ -88,8 +93,7 @@ class Consumer {
       set_unit(promotion, 1, {note.keep, note.add});
     }
     promotion.plain = __all_sync(0xffffffffu, promotion.plain);
-    std::uint32_t p[kPWords];
-    requantise_p(s, p);
+    if constexpr (!Traits::Scores::kDirect) requantise_p(s, p);
     ptx::pin(p);
     KvRing next = kv_;
     next.advance();

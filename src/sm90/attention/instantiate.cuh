@@ -22,7 +22,9 @@ AttentionKernels attention_kernels() {
           kernel_of<Traits<kD, kDv, DType::f8_e4m3, GeneralScores>>("general"),
           kernel_of<Traits<kD, kDv, DType::f8_e4m3, FoldedScores>>("folded"),
           kernel_of<Traits<kD, kDv, DType::f8_e5m2, GeneralScores>>("general_e5m2"),
-          kernel_of<Traits<kD, kDv, DType::f8_e5m2, FoldedScores>>("folded_e5m2")};
+          kernel_of<Traits<kD, kDv, DType::f8_e5m2, FoldedScores>>("folded_e5m2"),
+          kernel_of<Traits<kD, kDv, DType::f8_e4m3, Direct<PlainScores>>>("direct"),
+          kernel_of<Traits<kD, kDv, DType::f8_e4m3, Direct<GeneralScores>>>("general_direct")};
 }
 
 }  // namespace octavo::sm90

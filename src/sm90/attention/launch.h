@@ -24,6 +24,7 @@ struct AttentionKernels {
   AttentionKernel general;  // K: a descale per key; softcap
   AttentionKernel folded;   // V: a descale per key
   AttentionKernel general_e5m2, folded_e5m2;
+  AttentionKernel direct, general_direct;  // softmax direct; K and V: E4M3
 };
 
 template <int kD, int kDv>

@@ -12,18 +12,28 @@ namespace octavo::sm90 {
 struct PlainScores {
   static constexpr bool kGeneral = false;
   static constexpr bool kFoldsV = false;
+  static constexpr bool kDirect = false;
 };
 
 /// Also descales per key of K, and softcap.
 struct GeneralScores {
   static constexpr bool kGeneral = true;
   static constexpr bool kFoldsV = false;
+  static constexpr bool kDirect = false;
 };
 
 /// Also descales per key of V, folded into P.
 struct FoldedScores {
   static constexpr bool kGeneral = true;
   static constexpr bool kFoldsV = true;
+  static constexpr bool kDirect = false;
+};
+
+/// The same scores, whose codes of P come without an exponential (requantise_p.cuh).
+template <typename Scores>
+struct Direct : Scores {
+  static constexpr bool kDirect = true;
+  static_assert(!Scores::kFoldsV, "folding takes p itself");
 };
 
 template <int kD, int kDv, DType kFormat, typename ScoresType>
@@ -32,8 +42,9 @@ struct Traits {
   static constexpr DType kKvFormat = kFormat;
   static constexpr int kHeadDim = kD;
   static constexpr int kHeadDimV = kDv;
-  static constexpr KernelShape kShape =
-      Scores::kGeneral ? general_kernel_shape(kD) : kernel_shape(kD);
+  static constexpr KernelShape kShape = Scores::kGeneral  ? general_kernel_shape(kD)
+                                        : Scores::kDirect ? direct_kernel_shape(kD)
+                                                          : kernel_shape(kD);
   static constexpr int kConsumers = kShape.consumers;  // warpgroups of 64 query rows
   static constexpr int kStages = kShape.stages;        // of K and V in shared memory
   static constexpr int kBlockRows = kConsumers * kWarpgroupRows;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// FP32 pairs to packed FP8. PTX ISA, "Data Movement and Conversion Instructions: cvt".
+// FP32 pairs to packed FP8 and FP16. PTX ISA, "Data Movement and Conversion Instructions: cvt".
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,13 @@ __device__ inline std::uint16_t cvt_e5m2x2(float low, float high) {
   std::uint16_t codes;
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
   return codes;
+}
+
+/// Two FP16 numbers, round to nearest even, negative ones to 0; `low` in bits 0-15.
+__device__ inline std::uint32_t cvt_relu_f16x2(float low, float high) {
+  std::uint32_t pair;
+  asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
 }
 
 }  // namespace octavo::sm90::ptx
