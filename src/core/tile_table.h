@@ -24,35 +24,47 @@ constexpr int padded_head_dim(std::int64_t d) {
 
 /// How a forward kernel is cut: consumer warpgroups of 64 query rows, stages of K and V in shared
 /// memory, registers a thread of consumers and producer; whether exponentials are spread among
-/// other arithmetic; whether warpgroups take turns at the tensor cores.
+/// other arithmetic; whether warpgroups take turns at the tensor cores; how much of P is made
+/// before P V starts; whether parts of P V overlap.
 struct KernelShape {
   int consumers;
   int stages;
   int consumer_registers;
   int producer_registers;
-  bool spreads_exponentials;  // softmax.cuh, exponentiate: d 256 + 1 %, d 128 - 4 %, d 64 - 1 %;
-                              // d 96 not measured since
+  bool spreads_exponentials;  // softmax.cuh: d 256 + 1 %, d 128 - 4 %, d 64 - 1 %; d 96 not
+                              // measured since
   bool takes_turns;           // tile/turns.cuh: d 256 + 6 %, d 192 like it, not measured
+  int first_products;         // of four, 32 keys each, of P V's first part (pv.cuh): d 64 exact
+                              // 4: 613, 3: 643, 2: 652, 1: 656 TFLOPS at 4k; direct 816, 828, 791,
+                              // 776; d 128 exact 4: 930, 3: 910
+  bool overlaps_promotion;    // pv.cuh: d 128 direct + 3 %; takes registers for two products
 };
 
 /// Softmax, not the matrix products, is what FP8 attention waits for up to d 128; it overlaps with
 /// the products of other warpgroups, so as many warpgroups as registers allow.
 constexpr KernelShape kernel_shape(int padded_d) {
   switch (padded_d) {
-    case 64: return {3, 4, 160, 32, false, false};   // S 64 + O 32 registers a thread
-    case 96: return {3, 4, 160, 32, true, false};    // S 64 + O 48
-    case 128: return {3, 4, 160, 32, false, false};  // S 64 + O 64
-    case 192: return {2, 2, 240, 24, false, true};   // O 96; 57 KB a stage
-    default: return {2, 2, 240, 24, true, true};     // O 128; 65 KB a stage
+    case 64: return {3, 4, 160, 32, false, false, 2, false};   // S 64 + O 32 registers a thread
+    case 96: return {3, 4, 160, 32, true, false, 4, false};    // S 64 + O 48
+    case 128: return {3, 4, 160, 32, false, false, 4, false};  // S 64 + O 64
+    case 192: return {2, 2, 240, 24, false, true, 4, true};    // O 96; 57 KB a stage
+    default: return {2, 2, 240, 24, true, true, 4, true};      // O 128; 65 KB a stage
   }
 }
 
-/// Direct softmax.
-constexpr KernelShape direct_kernel_shape(int padded_d) { return kernel_shape(padded_d); }
+/// Direct softmax, which needs fewer registers at a time.
+constexpr KernelShape direct_kernel_shape(int padded_d) {
+  switch (padded_d) {
+    case 64: return {3, 4, 160, 32, false, false, 3, false};
+    case 128: return {3, 4, 160, 32, false, false, 4, true};
+    case 256: return {2, 2, 240, 24, false, false, 4, true};  // turns: - 7 %
+    default: return kernel_shape(padded_d);
+  }
+}
 
 /// With descales per key or softcap: more registers a thread.
 constexpr KernelShape general_kernel_shape(int padded_d) {
-  return {2, padded_d <= 128 ? 4 : 2, 240, 24, false, padded_d > 128};
+  return {2, padded_d <= 128 ? 4 : 2, 240, 24, false, padded_d > 128, 4, true};
 }
 
 inline constexpr int kBlockM = 64;   // query rows of a warpgroup: what skips hidden key tiles

@@ -78,14 +78,9 @@ class Consumer {
     if (masked) hide(s, mask_of(args_, item().keys), first_row(), n * kBlockN);
     Promotion promotion;
     update_max(s, factor, state, promotion.alpha);
-    std::uint32_t p[kPWords];
-    if constexpr (Traits::Scores::kDirect) {
-      direct_codes(s, factor, state, p);
-    } else {
-      exponentiate<Traits::kShape.spreads_exponentials>(s, factor, state);
-    }
-    wait_for_v();
     if constexpr (Traits::Scores::kFoldsV) {
+      exponentiate(s, factor, state);
+      wait_for_v();
       fold(s, promotion, out, shared_.v_descale[stage]);
     } else {
       out.unit[0].now = out.unit[1].now = note.unit;
@@ -93,14 +88,17 @@ class Consumer {
       set_unit(promotion, 1, {note.keep, note.add});
     }
     promotion.plain = __all_sync(0xffffffffu, promotion.plain);
-    if constexpr (!Traits::Scores::kDirect) requantise_p(s, p);
-    ptx::pin(p);
     KvRing next = kv_;
     next.advance();
-    turns_.take();
-    pv(out, p, words_.v(stage), promotion, args_.once, [&] {
-      if (n > first) wait_for_k(next);
-    });
+    pv(
+        out, CodesOf<Traits>(factor, state), s, words_.v(stage), promotion, args_.once,
+        [&] {
+          if constexpr (!Traits::Scores::kFoldsV) wait_for_v();
+        },
+        [&] { turns_.take(); },
+        [&] {
+          if (n > first) wait_for_k(next);
+        });
     release(v_empty_of(stage));
     kv_ = next;
   }

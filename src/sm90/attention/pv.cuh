@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "sm90/attention/requantise_p.cuh"
 #include "sm90/attention/shared.h"
@@ -70,14 +71,34 @@ struct Chunks {
   static_assert(Traits::kHeadDimV % kRows == 0);
 };
 
-/// Issues the product of P with one chunk.
-template <typename Traits, int kChunk>
-__device__ inline void start_chunk(float (&acc)[Chunks<Traits>::width(kChunk) / 2],
-                                   const std::uint32_t (&p)[kPWords], std::uint32_t v) {
+/// Calls body(step) for steps [kBegin, kEnd), each a constant.
+template <int kBegin, int kEnd, typename Body>
+__device__ inline void for_steps(const Body& body) {
+  if constexpr (kBegin < kEnd) {
+    body(std::integral_constant<int, kBegin>());
+    for_steps<kBegin + 1, kEnd>(body);
+  }
+}
+
+/// Words of products [kBegin, kEnd); they stay in registers of their own from then on.
+template <int kBegin, int kEnd, typename Codes>
+__device__ inline void make_words(Codes& codes, float (&s)[kScores], std::uint32_t (&p)[kPWords]) {
+  for_steps<kBegin, kEnd>([&](auto step) {
+    codes.template prepare<step>(s);
+    codes.template make<step>(s, p);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) ptx::pin(p[4 * step + i]);
+  });
+}
+
+/// Issues products [kBegin, kEnd) of P with one chunk, of 32 keys each.
+template <typename Traits, int kChunk, int kBegin = 0, int kEnd = kSteps>
+__device__ inline void start_products(float (&acc)[Chunks<Traits>::width(kChunk) / 2],
+                                      const std::uint32_t (&p)[kPWords], std::uint32_t v) {
   const std::uint32_t chunk = v + kChunk * Chunks<Traits>::kRows * kBlockN / 16;
   ptx::wgmma_fence();
 #pragma unroll
-  for (int step = 0; step < kBlockN / 32; ++step) {
+  for (int step = kBegin; step < kEnd; ++step) {
     const std::uint64_t b = ptx::descriptor(chunk + static_cast<std::uint32_t>(step) * 2);
     if (step == 0) {
       ptx::wgmma_rs<Traits::kKvFormat, false>(acc, p + 4 * step, b);
@@ -85,6 +106,13 @@ __device__ inline void start_chunk(float (&acc)[Chunks<Traits>::width(kChunk) / 
       ptx::wgmma_rs<Traits::kKvFormat, true>(acc, p + 4 * step, b);
     }
   }
+}
+
+/// Issues the product of P with one chunk.
+template <typename Traits, int kChunk>
+__device__ inline void start_chunk(float (&acc)[Chunks<Traits>::width(kChunk) / 2],
+                                   const std::uint32_t (&p)[kPWords], std::uint32_t v) {
+  start_products<Traits, kChunk>(acc, p, v);
   ptx::wgmma_commit();
 }
 
@@ -142,12 +170,32 @@ __device__ inline void finish_chunks(Output<Traits>& out, float (&acc)[kCount],
   if constexpr (!kLast) finish_chunks<Traits, kNext>(out, next, p, v, step, once, meanwhile);
 }
 
-/// `meanwhile` runs while the last product is under way.
-template <typename Traits, typename Meanwhile>
-__device__ inline void pv(Output<Traits>& out, const std::uint32_t (&p)[kPWords], std::uint32_t v,
-                          const Promotion& step, int once, Meanwhile meanwhile) {
+/// Makes P and multiplies it with V. `v_is_there` waits for V, `before_products` runs before the
+/// first product, `meanwhile` while the last is under way. Where not all of P comes first, products
+/// of the first chunk start as soon as their words are there.
+template <typename Traits, typename Codes, typename Wait, typename Before, typename Meanwhile>
+__device__ inline void pv(Output<Traits>& out, Codes codes, float (&s)[kScores], std::uint32_t v,
+                          const Promotion& step, int once, const Wait& v_is_there,
+                          const Before& before_products, const Meanwhile& meanwhile) {
+  constexpr int kFirst = Traits::kShape.first_products;
+  std::uint32_t p[kPWords];
   float acc[Chunks<Traits>::width(0) / 2];
-  start_chunk<Traits, 0>(acc, p, v);
+  if constexpr (kFirst == kSteps) {
+    for_steps<0, kSteps>([&](auto step) { codes.template prepare<step>(s); });
+    v_is_there();
+    for_steps<0, kSteps>([&](auto step) { codes.template make<step>(s, p); });
+    ptx::pin(p);
+    before_products();
+    start_products<Traits, 0>(acc, p, v);
+  } else {
+    make_words<0, kFirst>(codes, s, p);
+    v_is_there();
+    before_products();
+    start_products<Traits, 0, 0, kFirst>(acc, p, v);
+    make_words<kFirst, kSteps>(codes, s, p);
+    start_products<Traits, 0, kFirst, kSteps>(acc, p, v);
+  }
+  ptx::wgmma_commit();
   finish_chunks<Traits, 0>(out, acc, p, v, step, once, meanwhile);
 }
 

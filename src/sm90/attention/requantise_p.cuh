@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "sm90/attention/softmax.cuh"
 #include "sm90/ptx/convert.cuh"
@@ -26,40 +27,93 @@ namespace octavo::sm90 {
 
 inline constexpr int kPWords = kScores / 4;
 
-__device__ inline void requantise_p(const float (&p)[kScores], std::uint32_t (&words)[kPWords]) {
+/// The four words of product kStep, each code4 of four scores' registers.
+template <int kStep, typename Code4>
+__device__ inline void pack_step(std::uint32_t (&words)[kPWords], const Code4& code4) {
 #pragma unroll
-  for (int word = 0; word < kPWords; ++word) {
-    const std::uint32_t low =
-        ptx::cvt_e4m3x2(p[score_of_operand(word, 0)], p[score_of_operand(word, 1)]);
-    const std::uint32_t high =
-        ptx::cvt_e4m3x2(p[score_of_operand(word, 2)], p[score_of_operand(word, 3)]);
-    words[word] = low | high << 16;
+  for (int word = 4 * kStep; word < 4 * kStep + 4; ++word) {
+    words[word] = code4(score_of_operand(word, 0), score_of_operand(word, 1),
+                        score_of_operand(word, 2), score_of_operand(word, 3));
   }
 }
 
-/// `s`: scores; `state`: the maximum of what has been seen, these included.
-__device__ inline void direct_codes(const float (&s)[kScores], const float (&factor)[2],
-                                    const SoftmaxState& state, std::uint32_t (&words)[kPWords]) {
-  constexpr float kUnit = 0x1p-24f;
-  float scale[2], offset[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    scale[half] = factor[half] * (8 * kUnit);
-    offset[half] = __fmaf_rn(state.m[half], -8 * kUnit, kDirectTop * kUnit);
-  }
-  const auto code = [&](int r) {
-    const int half = fragment_half(r);
-    return __fmaf_rn(s[r], scale[half], offset[half]);
-  };
-#pragma unroll
-  for (int word = 0; word < kPWords; ++word) {
-    const std::uint32_t low =
-        ptx::cvt_relu_f16x2(code(score_of_operand(word, 0)), code(score_of_operand(word, 1)));
-    const std::uint32_t high =
-        ptx::cvt_relu_f16x2(code(score_of_operand(word, 2)), code(score_of_operand(word, 3)));
-    words[word] = __byte_perm(low, high, 0x6420);
-  }
+/// Of p in place of scores.
+template <int kStep>
+__device__ inline void cast_step(const float (&p)[kScores], std::uint32_t (&words)[kPWords]) {
+  pack_step<kStep>(words, [&](int a, int b, int c, int d) {
+    const std::uint32_t low = ptx::cvt_e4m3x2(p[a], p[b]), high = ptx::cvt_e4m3x2(p[c], p[d]);
+    return low | high << 16;
+  });
 }
+
+/// The exact path. prepare<kStep> makes p of the scores of product kStep, those before it first;
+/// make<kStep> its words.
+template <bool kSpread>
+class ExactCodes {
+ public:
+  __device__ ExactCodes(const float (&factor)[2], const SoftmaxState& state)
+      : exponentials_(factor, state) {}
+
+  template <int kStep>
+  __device__ void prepare(float (&s)[kScores]) {
+    exponentials_.template apply<kStep>(s);
+  }
+  template <int kStep>
+  __device__ void make(const float (&p)[kScores], std::uint32_t (&words)[kPWords]) const {
+    cast_step<kStep>(p, words);
+  }
+
+ private:
+  Exponentials<kSpread> exponentials_;
+};
+
+/// The direct path. `state`: the maximum of what has been seen, these scores included.
+class DirectCodes {
+ public:
+  __device__ DirectCodes(const float (&factor)[2], const SoftmaxState& state) {
+    constexpr float kUnit = 0x1p-24f;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      scale_[half] = factor[half] * (8 * kUnit);
+      offset_[half] = __fmaf_rn(state.m[half], -8 * kUnit, kDirectTop * kUnit);
+    }
+  }
+
+  template <int kStep>
+  __device__ void prepare(float (&)[kScores]) const {}
+  template <int kStep>
+  __device__ void make(const float (&s)[kScores], std::uint32_t (&words)[kPWords]) const {
+    const auto code = [&](int r) {
+      return __fmaf_rn(s[r], scale_[fragment_half(r)], offset_[fragment_half(r)]);
+    };
+    pack_step<kStep>(words, [&](int a, int b, int c, int d) {
+      return __byte_perm(ptx::cvt_relu_f16x2(code(a), code(b)),
+                         ptx::cvt_relu_f16x2(code(c), code(d)), 0x6420);
+    });
+  }
+
+ private:
+  float scale_[2], offset_[2];
+};
+
+/// Where p has been made and folded already.
+class FoldedCodes {
+ public:
+  __device__ FoldedCodes(const float (&)[2], const SoftmaxState&) {}
+
+  template <int kStep>
+  __device__ void prepare(float (&)[kScores]) const {}
+  template <int kStep>
+  __device__ void make(const float (&p)[kScores], std::uint32_t (&words)[kPWords]) const {
+    cast_step<kStep>(p, words);
+  }
+};
+
+template <typename Traits>
+using CodesOf =
+    std::conditional_t<Traits::Scores::kFoldsV, FoldedCodes,
+                       std::conditional_t<Traits::Scores::kDirect, DirectCodes,
+                                          ExactCodes<Traits::kShape.spreads_exponentials>>>;
 
 /// Folds descales of V into one row of p; returns the row's unit.
 template <int kHalf>

@@ -83,23 +83,47 @@ __device__ inline void update_max(const float (&s)[kScores], const float (&facto
   }
 }
 
+/// A product of P V takes this many of a thread's scores at a time: 32 keys of both of its rows.
+inline constexpr int kSteps = kBlockN / 32, kStepScores = kScores / kSteps;
+
 /// p = 2^(S * factor + offset). A thread's 64 exponentials keep the special function unit busy for
 /// 512 clocks, in whose gaps the multiply-adds before and the casts behind them fit, if the
 /// compiler spreads them. It does not unless it must: so each group of scores depends on the one
 /// before the last, by an addition of 0 * p, which is finite where no score is NaN.
 template <bool kSpread>
+class Exponentials {
+ public:
+  __device__ Exponentials(const float (&factor)[2], const SoftmaxState& state)
+      : factor_{factor[0], factor[1]},
+        offset_{kPExponentShift - state.m[0], kPExponentShift - state.m[1]} {}
+
+  /// Of the scores of product kStep; those before it first.
+  template <int kStep>
+  __device__ void apply(float (&s)[kScores]) {
+    constexpr int kGroup = 8;  // registers: 4 of each row
+#pragma unroll
+    for (int r = kStep * kStepScores; r < (kStep + 1) * kStepScores; ++r) {
+      const int half = fragment_half(r);
+      if (kSpread && r >= 2 * kGroup && (r % kGroup == 0 || r % kGroup == 2)) {
+        offset_[half] = __fmaf_rn(s[r - 2 * kGroup], 0.0f, offset_[half]);
+      }
+      s[r] = ptx::exp2_approx(__fmaf_rn(s[r], factor_[half], offset_[half]));
+    }
+  }
+
+ private:
+  float factor_[2], offset_[2];
+};
+
+/// All scores of a tile.
 __device__ inline void exponentiate(float (&s)[kScores], const float (&factor)[2],
                                     const SoftmaxState& state) {
-  constexpr int kGroup = 8;  // registers: 4 of each row
-  float offset[2] = {kPExponentShift - state.m[0], kPExponentShift - state.m[1]};
-#pragma unroll
-  for (int r = 0; r < kScores; ++r) {
-    const int half = fragment_half(r);
-    if (kSpread && r >= 2 * kGroup && (r % kGroup == 0 || r % kGroup == 2)) {
-      offset[half] = __fmaf_rn(s[r - 2 * kGroup], 0.0f, offset[half]);
-    }
-    s[r] = ptx::exp2_approx(__fmaf_rn(s[r], factor[half], offset[half]));
-  }
+  Exponentials<false> exponentials(factor, state);
+  exponentials.apply<0>(s);
+  exponentials.apply<1>(s);
+  exponentials.apply<2>(s);
+  exponentials.apply<3>(s);
 }
+static_assert(kSteps == 4);
 
 }  // namespace octavo::sm90

@@ -51,7 +51,7 @@ struct Traits {
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroupThreads;  // and the producer's
 
   // Registers for two products of P V at a time.
-  static constexpr bool kOverlapsPromotion = kConsumers == 2 && !Scores::kFoldsV;
+  static constexpr bool kOverlapsPromotion = kShape.overlaps_promotion && !Scores::kFoldsV;
 
   // Rows of Q and K lie in shared memory in pieces of 128 bytes, the width of a swizzle; channels
   // that the tensor lacks are zeros that the copy engine fills in.

@@ -31,6 +31,7 @@ __device__ inline void pin(float (&r)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(r[i])::"memory");
 }
+__device__ inline void pin(std::uint32_t& r) { asm volatile("" : "+r"(r)::"memory"); }
 template <int kCount>
 __device__ inline void pin(std::uint32_t (&r)[kCount]) {
 #pragma unroll
