@@ -38,7 +38,8 @@ void expect_declined(const AttentionParams& params, const std::string& sentence)
 TEST(Sm90Refusal, SoftmaxAccumulatorAndPromotion) {
   AttentionParams params = call();
   params.softmax = SoftmaxPath::direct;
-  expect_declined(params, "softmax is direct; must be exact");
+  params.recipe = parse_recipe("block+e5m2");
+  expect_declined(params, "softmax is direct; must be exact where k and v are E5M2");
   params = call();
   params.accumulator = Accumulator::fp32;
   expect_declined(params, "accumulator is fp32; must be hopper, which is what the tensor cores do");
