@@ -101,7 +101,7 @@ struct QuantizeParams {
   int threads = 0;              ///< emulate; 0: one per core
 };
 
-/// Rotates, smooths, scales and casts Q, K and V: the stages rope, smooth, rotate, amax, scale and
+/// Rotates, smooths, scales and casts Q, K and V: the stages rope, rotate, smooth, amax, scale and
 /// cast of docs/data_path.md. Keys past a batch entry's length become code 0. For tensors in device
 /// memory see octavo/cuda.h. Throws Error{invalid_argument}, Error{unsupported}.
 QuantizedQkv quantize(const QuantizeParams& params);

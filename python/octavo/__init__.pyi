@@ -2,9 +2,6 @@
 # Types of the public names whose results depend on their arguments; the others are typed in place.
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ._attention import why_unsupported as why_unsupported
 from ._quantized import QuantizedQkv as QuantizedQkv
 from ._quantized import QuantizedTensor as QuantizedTensor
@@ -108,7 +105,7 @@ def attention_quantized(
     return_lse: Literal[False] = False,
     engine: str = "auto",
     threads: int = 0,
-) -> NDArray[Any]: ...
+) -> Any: ...
 @overload
 def attention_quantized(
     qkv: QuantizedQkv,
@@ -127,5 +124,5 @@ def attention_quantized(
     return_lse: Literal[True],
     engine: str = "auto",
     threads: int = 0,
-) -> tuple[NDArray[Any], NDArray[np.float32]]: ...
+) -> tuple[Any, Any]: ...
 def info() -> _Info: ...

@@ -77,7 +77,8 @@ def attention(
                    "reference" (double precision, no FP8, never under "auto")
     threads        of the CPU engines; 0: one per core
     stream         for arrays on a CUDA device: its address, or a stream of PyTorch or CuPy. None: the current one
-                   of PyTorch or CuPy, of others the legacy default stream. The call is queued there and returns
+                   of PyTorch or CuPy, of others the legacy default stream. The call is queued there and returns; of
+                   PyTorch's tensors another stream than the current one waits for that first
 
     Returns `out` where it is given, else a numpy array; for PyTorch and CuPy arrays on a device one of theirs, for
     others on a device an object with DLPack. The call releases the GIL. The function is that of
@@ -87,16 +88,12 @@ def attention(
     engine computes the call, RuntimeError where CUDA reports an error.
     """
     names = dtype_names(_FUNCTION, dtype)
-    on_device = device_lengths(_FUNCTION, key_lengths, q.shape[0] if hasattr(q, "shape") else 0)
     call = _call(
         layout, causal, window, softcap, sm_scale, recipe, softmax, accumulator, promote_every, num_splits,
-        engine, threads, key_lengths=key_lengths if on_device is None else None,
+        engine, threads, key_lengths=key_lengths,
     )  # fmt: skip
     described = [_set_operand(call, n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
-    place = place_of(q.codes if isinstance(q, QuantizedTensor) else q)
-    out, lse = _set_results(call, place, described, layout, out, out_dtype, return_lse)
-    place.run(call, stream, on_device)
-    return (out, lse) if return_lse else out
+    return _finish(call, q, described, layout, out, out_dtype, return_lse, key_lengths, stream)
 
 
 def attention_quantized(
@@ -134,10 +131,7 @@ def attention_quantized(
     described = [_set_operand(call, n, x, None) for n, x in zip("qkv", (qkv.q, qkv.k, qkv.v), strict=True)]
     if qkv.score_shift is not None:
         call.set("score_shift", *exchangeable(_FUNCTION, "score_shift", qkv.score_shift, None))
-    place = place_of(qkv.q.codes)
-    out, lse = _set_results(call, place, described, qkv.layout, out, out_dtype, return_lse)
-    place.run(call, None, None)
-    return (out, lse) if return_lse else out
+    return _finish(call, qkv.q, described, qkv.layout, out, out_dtype, return_lse, key_lengths, None)
 
 
 def why_unsupported(
@@ -170,21 +164,11 @@ def why_unsupported(
         engine, 0, key_lengths=key_lengths,
     )  # fmt: skip
     described = [_set_operand(call, n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
-    _set_results(call, place_of(q), described, layout, None, out_dtype, False)
+    _set_results(call, _place_of(q), described, layout, None, out_dtype, False)
     return call.why_unsupported()
 
 
-def _call(*settings: Any, key_lengths: Any) -> _octavo.Call:
-    """A call whose tensors are yet to be set. settings: those of _settings()."""
-    try:
-        prototype = _settings(*settings)
-    except TypeError:  # one that cannot be hashed, or is wrong
-        prototype = _settings.__wrapped__(*settings)
-    return prototype.fresh(lengths(_FUNCTION, key_lengths))
-
-
-@functools.lru_cache(maxsize=64, typed=True)
-def _settings(
+def _call(
     layout: Any,
     causal: Any,
     window: Any,
@@ -197,19 +181,52 @@ def _settings(
     num_splits: Any,
     engine: Any,
     threads: Any,
+    *,
+    key_lengths: Any,
+) -> _octavo.Call:
+    """A call whose tensors are yet to be set. key_lengths that are in device memory are left for _finish()."""
+    settings = _settings(
+        text(_FUNCTION, "layout", layout),
+        mask_sides(_FUNCTION, causal, window),
+        real(_FUNCTION, "softcap", softcap),
+        None if sm_scale is None else real(_FUNCTION, "sm_scale", sm_scale),
+        None if recipe is None else text(_FUNCTION, "recipe", recipe),
+        text(_FUNCTION, "softmax", softmax),
+        text(_FUNCTION, "accumulator", accumulator),
+        integer(_FUNCTION, "promote_every", promote_every),
+        integer(_FUNCTION, "num_splits", num_splits),
+        text(_FUNCTION, "engine", engine),
+        integer(_FUNCTION, "threads", threads),
+    )
+    return settings.fresh([] if is_torch_cuda(key_lengths) else lengths(_FUNCTION, key_lengths))
+
+
+@functools.lru_cache(maxsize=64)
+def _settings(
+    layout: str,
+    window: tuple[int, int],
+    softcap: float,
+    sm_scale: float | None,
+    recipe: str | None,
+    softmax: str,
+    accumulator: str,
+    promote_every: int,
+    num_splits: int,
+    engine: str,
+    threads: int,
 ) -> _octavo.Call:
     return _octavo.Call(
-        layout=text(_FUNCTION, "layout", layout),
-        window=mask_sides(_FUNCTION, causal, window),
-        softcap=real(_FUNCTION, "softcap", softcap),
-        sm_scale=None if sm_scale is None else real(_FUNCTION, "sm_scale", sm_scale),
-        recipe=None if recipe is None else text(_FUNCTION, "recipe", recipe),
-        softmax=text(_FUNCTION, "softmax", softmax),
-        accumulator=text(_FUNCTION, "accumulator", accumulator),
-        promote_every=integer(_FUNCTION, "promote_every", promote_every),
-        num_splits=integer(_FUNCTION, "num_splits", num_splits),
-        engine=text(_FUNCTION, "engine", engine),
-        threads=integer(_FUNCTION, "threads", threads),
+        layout=layout,
+        window=window,
+        softcap=softcap,
+        sm_scale=sm_scale,
+        recipe=recipe,
+        softmax=softmax,
+        accumulator=accumulator,
+        promote_every=promote_every,
+        num_splits=num_splits,
+        engine=engine,
+        threads=threads,
     )
 
 
@@ -265,3 +282,25 @@ def _set_results(
     lse = place.empty((b, h, s), "f32")
     _set(call, "lse", lse, None)
     return out, lse
+
+
+def _place_of(operand: Any) -> Place:
+    return place_of(operand.codes if isinstance(operand, QuantizedTensor) else operand)
+
+
+def _finish(
+    call: _octavo.Call,
+    q: Any,
+    described: list[tuple[tuple[int, ...], str]],
+    layout: str,
+    out: Any,
+    out_dtype: Any,
+    return_lse: bool,
+    key_lengths: Any,
+    stream: Any,
+) -> Any:
+    place = _place_of(q)
+    on_device = device_lengths(_FUNCTION, key_lengths, described[0][0][0])
+    out, lse = _set_results(call, place, described, layout, out, out_dtype, return_lse)
+    place.run(call, stream, on_device, [x for x in (out, lse) if x is not None])
+    return (out, lse) if return_lse else out

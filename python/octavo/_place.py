@@ -18,17 +18,19 @@ class Place(Protocol):
     def empty(self, shape: tuple[int, ...], name: str) -> Any:
         """A new array of the library's type `name`."""
 
-    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any) -> None:
-        """Runs a call whose tensors are set. key_lengths: where they are in device memory, else None."""
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, results: list[Any]) -> None:
+        """Runs a call whose tensors are set; it writes `results`. key_lengths: those in device memory, or None."""
 
 
 class Host:
     def empty(self, shape: tuple[int, ...], name: str) -> Any:
         return np.empty(shape, NUMPY_TYPES[name])
 
-    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any) -> None:
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, results: list[Any]) -> None:
         if stream is not None:
             raise ValueError("attention_forward: stream is given; must be None for arrays in host memory")
+        if key_lengths is not None:
+            raise ValueError("attention_forward: key_lengths are in device memory; must be where q is")
         call.run()
 
 
@@ -42,15 +44,22 @@ class TorchDevice:
     def empty(self, shape: tuple[int, ...], name: str) -> Any:
         return self._torch.empty(shape, dtype=getattr(self._torch, _TORCH_TYPES[name]), device=self._device)
 
-    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any) -> None:
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, results: list[Any]) -> None:
         torch, device = self._torch, self._device
+        if key_lengths is not None and key_lengths.device != device:
+            raise ValueError(f"attention_forward: key_lengths are on {key_lengths.device}; must be on {device} like q")
         lengths = 0 if key_lengths is None else key_lengths.data_ptr()
-        current = torch._C._cuda_getCurrentRawStream(device.index)  # as torch's own generated code asks
-        queue = current if stream is None else _stream_address(stream)
         bytes_needed = call.workspace_bytes()
         workspace = torch.empty(max(bytes_needed, 1), dtype=torch.uint8, device=device)
-        if queue != current:  # the allocator must not hand it out before that stream is done
-            workspace.record_stream(torch.cuda.ExternalStream(queue, device))
+        queue = torch._C._cuda_getCurrentRawStream(device.index)  # as torch's own generated code asks
+        if stream is not None and _stream_address(stream) != queue:
+            queue = _stream_address(stream)
+            other = torch.cuda.ExternalStream(queue, device) if queue else torch.cuda.default_stream(device)
+            # Memory comes from the current stream's pool, where work on it may be under way still, and must not go
+            # back there before that other stream is done with it.
+            other.wait_stream(torch.cuda.current_stream(device))
+            for tensor in (workspace, *results, *([] if key_lengths is None else [key_lengths])):
+                tensor.record_stream(other)
         call.run_on_device(queue, workspace.data_ptr(), bytes_needed, lengths)
 
 
@@ -67,7 +76,7 @@ class CudaDevice:
             return sys.modules["cupy"].from_dlpack(array)
         return array
 
-    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any) -> None:
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, results: list[Any]) -> None:
         if key_lengths is not None:
             raise ValueError("attention_forward: key_lengths are in device memory; must be a PyTorch tensor or a list")
         if stream is None and self._framework == "cupy":

@@ -6,7 +6,8 @@
     model = AutoModelForCausalLM.from_pretrained(.., attn_implementation="octavo")
 
 Prefill runs in FP8. Decoding steps, padding masks and what else why_not() names stay with torch's
-scaled_dot_product_attention; the report says how often and why.
+scaled_dot_product_attention; the report says how often and why. Torch has no softcap: models with one decode in FP8,
+and their padding masks raise NotImplementedError, as do models with attention sinks.
 """
 
 from typing import Any
@@ -43,9 +44,20 @@ def register(
         **others: Any,
     ) -> tuple[torch.Tensor, None]:
         causal = _is_causal(module, query, attention_mask, is_causal)
-        reason = why_not(query, key, value, attention_mask, dropout, causal, scaling, True, min_queries=min_queries)
+        softcap = others.get("softcap")
+        # torch has no softcap: where there is one, decoding steps run here, too.
+        least = min_queries if softcap is None else 1
+        reason = why_not(query, key, value, attention_mask, dropout, causal, scaling, True, min_queries=least)
         if others.get("position_bias") is not None:
             reason = reason or "position_bias is given"
+        if others.get("s_aux") is not None:
+            raise NotImplementedError(
+                "octavo.transformers: the model has attention sinks (s_aux), which no path here adds"
+            )
+        if reason and softcap is not None:
+            raise NotImplementedError(
+                f"octavo.transformers: {reason}; and torch's attention has no softcap ({softcap})"
+            )
         if not torch.compiler.is_compiling():
             if reason:
                 report.kept[reason] += 1
@@ -56,9 +68,7 @@ def register(
                 module, query, key, value, attention_mask, dropout, scaling, is_causal, **others
             )
             return out
-        return _compute(
-            query, key, value, causal, scaling, recipe, softmax, others.get("softcap") or 0.0
-        ).transpose(1, 2), None
+        return _compute(query, key, value, causal, scaling, recipe, softmax, softcap or 0.0).transpose(1, 2), None
 
     AttentionInterface.register(name, forward)
     AttentionMaskInterface.register(name, sdpa_mask)

@@ -2,8 +2,8 @@
 // Which keys K's mean is taken of and in which order they are summed, the same in every engine.
 //
 // Any vector subtracted from all keys leaves softmax as it is, so the mean need only be near: it is
-// that of 32 runs of 16 keys at even distances, and of all keys where there are at most 512. What
-// a channel's offset is worth is taken from every key, and K is not read a second time.
+// that of 32 runs of 16 keys at even distances, and of all keys where there are at most 512. The
+// same vector is subtracted from every key, and K is not read a second time.
 //
 // Each run is summed by 16 lanes: lane i has key i, and lanes are added pairwise at distances 8, 4,
 // 2, 1. The runs' sums are added by the same 16 lanes and tree, and divided by the number of keys

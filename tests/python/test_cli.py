@@ -206,6 +206,8 @@ def test_bench_figures():
         assert result["gflops"] == pytest.approx(result["flop"] / result["seconds_median"] / 1e9)
         assert result["peak_rss_bytes"] > 2**20
     assert "--rope is 'zz'; must be left out" in refused("bench", "s64", "--rope", "zz")
+    assert "--rope is 'half'; must be left out" in refused("bench", "gpu", "s64", "--rope", "half")
+    assert "--engine is 'emulate'; must be sm90" in refused("bench", "gpu", "s64", "--engine", "emulate")
     assert "--rope is 'zz'; must be none" in refused("bench", "quantize", "s64", "--rope", "zz")
     table = octavo("bench", "s64 d64", "--reps", "1", "--engine", "reference").stdout
     assert "GFLOP/s" in table and "reference" in table

@@ -62,6 +62,23 @@ def test_key_lengths_of_a_tensor(device):
     assert error(got, want) < FP8_ERROR
 
 
+@needs_hopper
+def test_key_lengths_of_a_tensor_with_fp8_operands():
+    operands = [x.to(torch.float8_e4m3fn) for x in qkv(device="cuda", dtype=torch.float32, layout="bshd")]
+    descales = {f"{name}_descale": torch.ones(1, device="cuda") for name in "qkv"}
+    lengths = torch.tensor([100, 37], dtype=torch.int32, device="cuda")
+    got = octavo.torch.attention(*operands, **descales, key_lengths=lengths)
+    want = octavo.torch.attention(*operands, **descales, key_lengths=lengths.cpu())
+    assert torch.equal(got, want)
+
+
+@needs_hopper
+def test_key_lengths_elsewhere_are_refused():
+    q, k, v = qkv(layout="bshd")
+    with pytest.raises(ValueError, match="key_lengths are in device memory"):
+        octavo.attention(q, k, v, key_lengths=torch.tensor([100, 37], dtype=torch.int32, device="cuda"))
+
+
 @on_devices
 def test_fp8_operands(device):
     operands = [x.to(torch.float8_e4m3fn) for x in qkv(device=device, dtype=torch.float32, layout="bshd")]
@@ -212,6 +229,38 @@ def test_override_routes_and_reports(device):
     assert error(masked, plain) < 0.005
     assert report.calls == 1 and report.kept.total() == 3
     assert all(word in str(report) for word in ("1 of 4", "attn_mask", "query rows", "gradient"))
+
+
+def test_overrides_end_in_any_order():
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = qkv(hkv=4)
+    first, second = octavo.torch.sdpa_override(), octavo.torch.sdpa_override()
+    first.remove()
+    torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    assert second.remove().calls == 1 and first.report.calls == 0
+    assert torch.nn.functional.scaled_dot_product_attention is sdpa
+
+
+@on_devices
+def test_override_under_autocast_and_with_odd_operands(device):
+    q, k, v = qkv(hkv=4, dtype=torch.float32, device=device)
+    with octavo.torch.sdpa_override() as report:
+        with torch.autocast(device, torch.bfloat16):
+            out = torch.nn.functional.scaled_dot_product_attention(q, k.bfloat16(), v)
+        assert out.dtype == torch.bfloat16 and report.calls == 1
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=-0.1)
+    assert report.calls == 1 and "scale is -0.1" in str(report)
+
+
+@on_devices
+def test_settings_are_read_at_each_call(device):
+    q, k, v = qkv(device=device)
+    scale = torch.tensor(0.125)
+    outputs = []
+    for value in (0.125, 1.0):
+        scale.fill_(value)
+        outputs.append(octavo.attention(q, k, v, layout="bhsd", sm_scale=scale, out=torch.empty_like(q)).clone())
+    assert not torch.equal(*outputs)
 
 
 def test_override_as_a_call():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scaled_dot_product_attention with torch's signature, and routing a whole model's calls to it."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
@@ -10,8 +11,6 @@ import torch
 from torch import Tensor
 
 from ._ops import attention
-
-_torch_sdpa = torch.nn.functional.scaled_dot_product_attention
 
 # Fewer query rows than this fill no tile of 64 rows, while all of K and V would still be quantised anew.
 MIN_QUERIES = 16
@@ -30,10 +29,14 @@ def why_not(
     min_queries: int = MIN_QUERIES,
 ) -> str:
     """Why a call of scaled_dot_product_attention stays with torch; "" where Octavo computes it."""
+    if query.is_nested or key.is_nested or value.is_nested:
+        return "operands are nested tensors"
     if attn_mask is not None:
         return "attn_mask is given: Octavo has causal and window masks and key lengths, no mask tensors"
     if dropout_p != 0.0:
         return "dropout_p is not 0"
+    if scale is not None and not 0 < scale < math.inf:
+        return f"scale is {scale}: must be positive and finite"
     if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
         return "a gradient is required: there is no backward pass"
     q, k, v = query.shape, key.shape, value.shape
@@ -98,10 +101,20 @@ def scaled_dot_product_attention(
 
     Source: Shah et al. 2024 (FlashAttention-3), section 3.3; docs/data_path.md.
     """
+    query, key, value = _autocast(query, key, value)
     reason = why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, min_queries=1)
     if reason:
         raise NotImplementedError(f"octavo.torch.scaled_dot_product_attention: {reason}")
     return _compute(query, key, value, is_causal, scale, recipe, softmax)
+
+
+def _autocast(*operands: Tensor) -> tuple[Tensor, ...]:
+    """Under torch.autocast in its type, as torch's own function has them."""
+    device = operands[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return operands
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(x.to(dtype) if x.is_floating_point() else x for x in operands)
 
 
 def _compute(
@@ -141,21 +154,32 @@ class Report:
         return "\n".join(lines)
 
 
+_overrides: list["_Override"] = []  # in place, the last one first in line
+
+
 class _Override:
     """What sdpa_override() returns: in place from then on, until remove() or the end of a with block."""
 
     def __init__(self, recipe: str | None, softmax: str, min_queries: int) -> None:
         self.report = Report()
         self._recipe, self._softmax, self._min_queries = recipe, softmax, min_queries
-        self._before: Callable[..., Tensor] | None = torch.nn.functional.scaled_dot_product_attention
+        self._before: Callable[..., Tensor] = torch.nn.functional.scaled_dot_product_attention
+        _overrides.append(self)
         torch.nn.functional.scaled_dot_product_attention = self._route
 
     def remove(self) -> Report:
-        """Gives torch its function back; returns the report."""
-        if self._before is not None:
-            torch.nn.functional.scaled_dot_product_attention = self._before
-            self._before = None
+        """Gives torch back the function it had before; returns the report. Once is enough, in any order."""
+        if self in _overrides:
+            _overrides.remove(self)
+            if torch.nn.functional.scaled_dot_product_attention == self._route:
+                torch.nn.functional.scaled_dot_product_attention = self._next()
         return self.report
+
+    def _next(self) -> Callable[..., Tensor]:
+        """What was in place before, less what has been removed since."""
+        before = self._before
+        owner = getattr(before, "__self__", None)
+        return owner._next() if isinstance(owner, _Override) and owner not in _overrides else before
 
     def __enter__(self) -> Report:
         return self.report
@@ -180,16 +204,16 @@ class _Override:
         enable_gqa: bool = False,
         **unknown: Any,
     ) -> Tensor:
-        reason = why_not(
-            query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, min_queries=self._min_queries
+        if self in _overrides:
+            q, k, v = _autocast(query, key, value)
+            reason = why_not(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa, min_queries=self._min_queries)
+            reason = reason or ("arguments are unknown: " + ", ".join(unknown) if unknown else "")
+            self._count(reason)
+            if not reason:
+                return _compute(q, k, v, is_causal, scale, self._recipe, self._softmax)
+        return self._next()(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, **unknown
         )
-        reason = reason or ("arguments are unknown: " + ", ".join(unknown) if unknown else "")
-        self._count(reason)
-        if reason:
-            return _torch_sdpa(
-                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, **unknown
-            )
-        return _compute(query, key, value, is_causal, scale, self._recipe, self._softmax)
 
     def _count(self, reason: str) -> None:
         if torch.compiler.is_compiling():  # a compiled graph runs without this code
