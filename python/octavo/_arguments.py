@@ -124,8 +124,8 @@ def lengths(function: str, key_lengths: Any) -> list[int]:
     return found
 
 
-def mask_sides(function: str, causal: bool, window: Any) -> tuple[int, int]:
-    """How many keys back and ahead a query sees; -1 is no limit."""
+def open_sides(function: str, causal: bool, window: Any) -> tuple[Any, Any]:
+    """How many keys back and ahead a query sees, as given; -1 is no limit."""
     if window is None:
         return (-1, 0) if causal else (-1, -1)
     if causal:
@@ -134,6 +134,16 @@ def mask_sides(function: str, causal: bool, window: Any) -> tuple[int, int]:
         left, right = window
     except (TypeError, ValueError):
         raise ValueError(f"{function}: window is {window!r}; must be a pair (left, right), None for no limit") from None
-    sides = (-1 if side is None else side for side in (left, right))
-    left, right = (integer(function, f"window[{i}]", side, 64) for i, side in enumerate(sides))
-    return left, right
+    return -1 if left is None else left, -1 if right is None else right
+
+
+def mask_sides(function: str, causal: bool, window: Any) -> tuple[int, int]:
+    """open_sides() as integers that the library can hold."""
+    left, right = open_sides(function, causal, window)
+    return integer(function, "window[0]", left, 64), integer(function, "window[1]", right, 64)
+
+
+def lse_shape(q_shape: Any, layout: str) -> tuple[int, int, int]:
+    """[b, hq, sq] of a q of either layout."""
+    b, s, h = q_shape[:3] if layout == "bshd" else (q_shape[0], q_shape[2], q_shape[1])
+    return b, h, s

@@ -13,6 +13,7 @@ from ._arguments import (
     exchangeable,
     integer,
     lengths,
+    lse_shape,
     mask_sides,
     real,
     text,
@@ -130,7 +131,7 @@ def attention_quantized(
     )  # fmt: skip
     described = [_set_operand(call, n, x, None) for n, x in zip("qkv", (qkv.q, qkv.k, qkv.v), strict=True)]
     if qkv.score_shift is not None:
-        call.set("score_shift", *exchangeable(_FUNCTION, "score_shift", qkv.score_shift, None))
+        _set(call, "score_shift", qkv.score_shift, None)
     return _finish(call, qkv.q, described, qkv.layout, out, out_dtype, return_lse, key_lengths, None)
 
 
@@ -277,9 +278,7 @@ def _set_results(
     _set(call, "out", out, name)
     if not return_lse:
         return out, None
-    q_shape = q_shape if len(q_shape) == 4 else (0, 0, 0, 0)
-    b, s, h = q_shape[:3] if layout == "bshd" else (q_shape[0], q_shape[2], q_shape[1])
-    lse = place.empty((b, h, s), "f32")
+    lse = place.empty(lse_shape(q_shape if len(q_shape) == 4 else (0, 0, 0, 0), layout), "f32")
     _set(call, "lse", lse, None)
     return out, lse
 

@@ -58,11 +58,7 @@ def register(
             raise NotImplementedError(
                 f"octavo.transformers: {reason}; and torch's attention has no softcap ({softcap})"
             )
-        if not torch.compiler.is_compiling():
-            if reason:
-                report.kept[reason] += 1
-            else:
-                report.calls += 1
+        report.count(reason)
         if reason:
             out: tuple[torch.Tensor, None] = sdpa_attention_forward(
                 module, query, key, value, attention_mask, dropout, scaling, is_causal, **others

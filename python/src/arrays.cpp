@@ -24,12 +24,10 @@ bool is(nb::dlpack::dtype type, nb::dlpack::dtype_code code, int bits) {
 
 /// The library's type of an array that says what its elements are.
 std::optional<DType> own_dtype(nb::dlpack::dtype type) {
-  using Code = nb::dlpack::dtype_code;
-  if (is(type, Code::Float, 32)) return DType::f32;
-  if (is(type, Code::Float, 16)) return DType::f16;
-  if (is(type, Code::Bfloat, 16)) return DType::bf16;
-  if (is(type, Code::Float8_E4M3FN, 8)) return DType::f8_e4m3;
-  if (is(type, Code::Float8_E5M2, 8)) return DType::f8_e5m2;
+  for (const DType own : {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::f8_e5m2}) {
+    const nb::dlpack::dtype named = dlpack_dtype(own);
+    if (named.code == type.code && named.bits == type.bits && named.lanes == type.lanes) return own;
+  }
   return std::nullopt;
 }
 
@@ -74,6 +72,12 @@ Device device_of(const Argument& argument, int type, int index, Memory memory) {
                   (memory == Memory::host_or_cuda ? " or that of a CUDA device" : ""));
 }
 
+void require_rank(const Argument& argument, std::size_t rank) {
+  if (rank >= 1 && rank <= kMaxRank) return;
+  refuse(argument,
+         ".rank is " + std::to_string(rank) + "; must be from 1 to " + std::to_string(kMaxRank));
+}
+
 std::array<std::int64_t, kMaxRank> row_major(const TensorView& view) {
   std::array<std::int64_t, kMaxRank> stride{};
   std::int64_t next = 1;
@@ -98,10 +102,7 @@ template <typename NdArray>
 TensorView Arrays::view_of(const Argument& argument, const NdArray& array,
                            const std::optional<std::string>& stated) const {
   const Device device = device_of(argument, array.device_type(), array.device_id(), memory_);
-  if (array.ndim() < 1 || array.ndim() > kMaxRank) {
-    refuse(argument, ".rank is " + std::to_string(array.ndim()) + "; must be from 1 to " +
-                         std::to_string(kMaxRank));
-  }
+  require_rank(argument, array.ndim());
   TensorView view;
   view.device = device;
   view.dtype = resolve_dtype(argument, array.dtype(), stated);
@@ -146,24 +147,29 @@ namespace {
 /// DLPack's name of a torch.dtype. Those objects are few and live as long as the process, so that
 /// each is asked for its own name only once.
 nb::dlpack::dtype torch_dtype(const Argument& argument, nb::handle dtype) {
-  using Code = nb::dlpack::dtype_code;
   static std::vector<std::pair<PyObject*, nb::dlpack::dtype>> known;
   for (const auto& [object, type] : known) {
     if (object == dtype.ptr()) return type;
   }
-  const std::string name = nb::cast<std::string>(nb::str(dtype));
-  const auto learn = [&](Code code, int bits) {
-    known.emplace_back(dtype.ptr(), nb::dlpack::dtype{static_cast<std::uint8_t>(code),
-                                                      static_cast<std::uint8_t>(bits), 1});
-    return known.back().second;
+  const auto bytes = [](int bits) {
+    return nb::dlpack::dtype{static_cast<std::uint8_t>(nb::dlpack::dtype_code::UInt),
+                             static_cast<std::uint8_t>(bits), 1};
   };
-  if (name == "torch.float32") return learn(Code::Float, 32);
-  if (name == "torch.float16") return learn(Code::Float, 16);
-  if (name == "torch.bfloat16") return learn(Code::Bfloat, 16);
-  if (name == "torch.float8_e4m3fn") return learn(Code::Float8_E4M3FN, 8);
-  if (name == "torch.float8_e5m2") return learn(Code::Float8_E5M2, 8);
-  if (name == "torch.uint8") return learn(Code::UInt, 8);
-  if (name == "torch.uint16") return learn(Code::UInt, 16);
+  const std::pair<const char*, nb::dlpack::dtype> names[] = {
+      {"torch.float32", dlpack_dtype(DType::f32)},
+      {"torch.float16", dlpack_dtype(DType::f16)},
+      {"torch.bfloat16", dlpack_dtype(DType::bf16)},
+      {"torch.float8_e4m3fn", dlpack_dtype(DType::f8_e4m3)},
+      {"torch.float8_e5m2", dlpack_dtype(DType::f8_e5m2)},
+      {"torch.uint8", bytes(8)},
+      {"torch.uint16", bytes(16)},
+  };
+  const std::string name = nb::cast<std::string>(nb::str(dtype));
+  for (const auto& [known_name, type] : names) {
+    if (name != known_name) continue;
+    known.emplace_back(dtype.ptr(), type);
+    return type;
+  }
   refuse(argument, ".dtype is " + name + "; must be " + kTypes);
 }
 
@@ -173,10 +179,7 @@ TensorView torch_view(const Argument& argument, nb::handle tensor,
                       const std::optional<std::string>& stated) {
   TensorView view;
   const nb::tuple shape(tensor.attr("shape")), strides(tensor.attr("stride")());
-  if (shape.size() < 1 || shape.size() > kMaxRank) {
-    refuse(argument, ".rank is " + std::to_string(shape.size()) + "; must be from 1 to " +
-                         std::to_string(kMaxRank));
-  }
+  require_rank(argument, shape.size());
   view.dtype = resolve_dtype(argument, torch_dtype(argument, tensor.attr("dtype")), stated);
   view.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(tensor.attr("data_ptr")()));
   view.rank = static_cast<int>(shape.size());

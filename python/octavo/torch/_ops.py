@@ -6,6 +6,7 @@ from torch import Tensor
 
 from .. import QuantizedTensor
 from .. import attention as _call
+from .._arguments import lse_shape, open_sides, without_gradient
 
 _LIBRARY = torch.library.Library("octavo", "DEF")  # type: ignore[no-untyped-call]
 _LIBRARY.define(  # type: ignore[no-untyped-call]
@@ -28,10 +29,7 @@ def _new_output(q: Tensor, v: Tensor, out_dtype: torch.dtype | None, layout: str
 
 
 def _new_lse(q: Tensor, layout: str, wanted: bool) -> Tensor:
-    if not wanted:
-        return q.new_empty((0,), dtype=torch.float32)
-    b, s, h = q.shape[:3] if layout == "bshd" else (q.shape[0], q.shape[2], q.shape[1])
-    return q.new_empty((b, h, s), dtype=torch.float32)
+    return q.new_empty(lse_shape(q.shape, layout) if wanted else (0,), dtype=torch.float32)
 
 
 def _compute(
@@ -145,19 +143,8 @@ def attention(
     """
     if torch.is_grad_enabled():
         for name, x in (("q", q), ("k", k), ("v", v)):
-            if x.requires_grad:
-                raise NotImplementedError(
-                    f"octavo.torch.attention: {name} requires a gradient; must be detached or under "
-                    "torch.no_grad(), since there is no backward pass"
-                )
-    if window is None:
-        left, right = -1, 0 if causal else -1
-    elif causal:
-        raise ValueError(
-            f"octavo.torch.attention: causal is True; must be False beside window ({window}): a call has one mask"
-        )
-    else:
-        left, right = (-1 if side is None else side for side in window)
+            without_gradient("octavo.torch.attention", name, x)
+    left, right = open_sides("octavo.torch.attention", causal, window)
     out, lse = _operator(
         q, k, v, q_descale, k_descale, v_descale, left, right, softcap, sm_scale, recipe, softmax, num_splits,
         key_lengths, out_dtype, return_lse, layout, engine,

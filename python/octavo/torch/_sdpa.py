@@ -148,6 +148,15 @@ class Report:
         self.calls = 0
         self.kept: Counter[str] = Counter()
 
+    def count(self, reason: str) -> None:
+        """One call, that stays with torch where there is a reason."""
+        if torch.compiler.is_compiling():  # a compiled graph runs without this code
+            return
+        if reason:
+            self.kept[reason] += 1
+        else:
+            self.calls += 1
+
     def __str__(self) -> str:
         lines = [f"octavo computed {self.calls} of {self.calls + self.kept.total()} attention calls"]
         lines += [f"  {count} stayed with torch: {reason}" for reason, count in self.kept.most_common()]
@@ -208,20 +217,12 @@ class _Override:
             q, k, v = _autocast(query, key, value)
             reason = why_not(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa, min_queries=self._min_queries)
             reason = reason or ("arguments are unknown: " + ", ".join(unknown) if unknown else "")
-            self._count(reason)
+            self.report.count(reason)
             if not reason:
                 return _compute(q, k, v, is_causal, scale, self._recipe, self._softmax)
         return self._next()(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, **unknown
         )
-
-    def _count(self, reason: str) -> None:
-        if torch.compiler.is_compiling():  # a compiled graph runs without this code
-            return
-        if reason:
-            self.report.kept[reason] += 1
-        else:
-            self.report.calls += 1
 
 
 def sdpa_override(

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "sm90/attention/requantise_p.cuh"
 #include "sm90/attention/shared.h"
@@ -70,15 +69,6 @@ struct Chunks {
   static constexpr int width(int chunk) { return kRows + (chunk + 1 == kCount ? kOnesRows : 0); }
   static_assert(Traits::kHeadDimV % kRows == 0);
 };
-
-/// Calls body(step) for steps [kBegin, kEnd), each a constant.
-template <int kBegin, int kEnd, typename Body>
-__device__ inline void for_steps(const Body& body) {
-  if constexpr (kBegin < kEnd) {
-    body(std::integral_constant<int, kBegin>());
-    for_steps<kBegin + 1, kEnd>(body);
-  }
-}
 
 /// Words of products [kBegin, kEnd); they stay in registers of their own from then on.
 template <int kBegin, int kEnd, typename Codes>

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/softmax_constants.h"
 #include "sm90/attention/qk.cuh"
@@ -86,6 +87,15 @@ __device__ inline void update_max(const float (&s)[kScores], const float (&facto
 /// A product of P V takes this many of a thread's scores at a time: 32 keys of both of its rows.
 inline constexpr int kSteps = kBlockN / 32, kStepScores = kScores / kSteps;
 
+/// Calls body(step) for steps [kBegin, kEnd), each a constant.
+template <int kBegin, int kEnd, typename Body>
+__device__ inline void for_steps(const Body& body) {
+  if constexpr (kBegin < kEnd) {
+    body(std::integral_constant<int, kBegin>());
+    for_steps<kBegin + 1, kEnd>(body);
+  }
+}
+
 /// p = 2^(S * factor + offset). A thread's 64 exponentials keep the special function unit busy for
 /// 512 clocks, in whose gaps the multiply-adds before and the casts behind them fit, if the
 /// compiler spreads them. It does not unless it must: so each group of scores depends on the one
@@ -119,11 +129,7 @@ class Exponentials {
 __device__ inline void exponentiate(float (&s)[kScores], const float (&factor)[2],
                                     const SoftmaxState& state) {
   Exponentials<false> exponentials(factor, state);
-  exponentials.apply<0>(s);
-  exponentials.apply<1>(s);
-  exponentials.apply<2>(s);
-  exponentials.apply<3>(s);
+  for_steps<0, kSteps>([&](auto step) { exponentials.template apply<step>(s); });
 }
-static_assert(kSteps == 4);
 
 }  // namespace octavo::sm90
