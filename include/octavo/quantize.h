@@ -27,7 +27,7 @@ struct Recipe {
   Granularity k = Granularity::block;
   Granularity v = Granularity::block;
   bool rotate = false;            ///< random-sign Hadamard of Q and K along the head dim
-  bool smooth_k = false;          ///< subtract K's mean (of up to 512 keys), per (batch, kv head)
+  bool smooth_k = false;          ///< subtract K's mean (of up to 128 keys), per (batch, kv head)
   std::uint64_t seed = 0x0c7a40;  ///< of the random signs
   DType kv_format = DType::f8_e4m3;  ///< f8_e5m2 is for caches shared with others; Q is E4M3
 

@@ -2,12 +2,12 @@
 // Which keys K's mean is taken of and in which order they are summed, the same in every engine.
 //
 // Any vector subtracted from all keys leaves softmax as it is, so the mean need only be near: it is
-// that of 32 runs of 16 keys at even distances, and of all keys where there are at most 512. The
+// that of 32 runs of 4 keys at even distances, and of all keys where there are at most 128. The
 // same vector is subtracted from every key, and K is not read a second time.
 //
-// Each run is summed by 16 lanes: lane i has key i, and lanes are added pairwise at distances 8, 4,
-// 2, 1. The runs' sums are added by the same 16 lanes and tree, and divided by the number of keys
-// in all runs. All in FP32. Where K is rotated, so is its mean.
+// Each run is summed by 4 lanes: lane i has key i, and lanes are added pairwise at distances 2, 1.
+// The runs' sums are added by the same lanes (lane i has runs i, i + 4, .. in this order) and tree,
+// and divided by the number of keys in all runs. All in FP32. Where K is rotated, so is its mean.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@
 
 namespace octavo {
 
-inline constexpr std::int64_t kMeanLanes = 16;
+inline constexpr std::int64_t kMeanLanes = 4;
 inline constexpr std::int64_t kMeanRuns = 32;
-inline constexpr std::int64_t kMeanRunKeys = 16;
+inline constexpr std::int64_t kMeanRunKeys = 4;
 
 /// Keys from the start of a run to that of the next one: at most kMeanRuns of them.
 constexpr std::int64_t mean_run_distance(std::int64_t keys) {

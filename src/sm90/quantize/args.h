@@ -13,7 +13,7 @@ namespace octavo::sm90 {
 
 inline constexpr int kTileRows = 128;  // rows a thread block quantises at a time
 inline constexpr int kMaxInlineLengths = 128;
-inline constexpr int kMostHeads = 8;  // that a thread block takes one after another
+inline constexpr int kMostHeads = 16;  // that a thread block takes one after another
 
 static_assert(kTileRows % kQuantBlockQ == 0 && kTileRows == kQuantBlockKv);
 

@@ -12,14 +12,10 @@ namespace octavo::sm90 {
 template <int kD, int kBytes, typename Embedding, typename MeanEmbedding>
 QuantizeKernels kernels_of(const RopeArgs& rope) {
   using Shape = TileShape<kD>;
-  using Mean = MeanShape<kD, kBytes, MeanEmbedding::kHeads>;
   return {Shape::kThreads,
           min_blocks<kD, kBytes>(),
-          Shared<kD, kBytes>::bytes(Embedding::shared_bytes(rope)),
-          Mean::kThreads,
-          Mean::kCluster,
-          MeanEmbedding::kHeads,
-          sizeof(MeanShared<kD, MeanEmbedding::kHeads>),
+          Shared<kD, kBytes>::bytes(Embedding::template shared_bytes<kD>(rope)),
+          MeanShape<kD>::kThreads,
           reinterpret_cast<const void*>(&quantize_kernel<kD, kBytes, Embedding>),
           reinterpret_cast<const void*>(&amax_kernel<kD, kBytes, Embedding>),
           reinterpret_cast<const void*>(&key_mean_kernel<kD, kBytes, MeanEmbedding>),

@@ -14,9 +14,6 @@ struct QuantizeKernels {
   int resident;              // of their thread blocks, a multiprocessor
   std::size_t shared_bytes;  // dynamic, of quantize and amax
   int mean_threads;
-  int mean_cluster;  // thread blocks of key_mean that take mean_heads heads together
-  int mean_heads;
-  std::size_t mean_shared_bytes;
   const void* quantize;
   const void* amax;
   const void* key_mean;

@@ -201,7 +201,6 @@ struct Launch {
   std::int64_t blocks;
   int threads;
   std::size_t shared_bytes = 0;
-  int cluster = 1;
   bool overlaps = false;
 
   void operator()(const QuantizeArgs& args, CudaStream stream, const char* what) const {
@@ -210,13 +209,11 @@ struct Launch {
     config.blockDim = dim3(static_cast<unsigned>(threads));
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = attributes;
-    config.numAttrs = overlaps ? 2 : 1;
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = overlaps ? 1 : 0;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes)),
           what);
@@ -225,28 +222,33 @@ struct Launch {
   }
 };
 
-// With more heads a thread block, its copies wait less, and with an embedding fewer blocks stage
-// the same angles; with fewer, blocks end closer together.
+// With more heads a thread block its copies wait less; with fewer, blocks end closer together.
 constexpr int kWaves = 2;       // of resident blocks that are left at least
-constexpr int kPlainHeads = 4;  // at most, without an embedding
+constexpr int kPlainHeads = 4;  // at most
 
 std::int64_t tiles(const OperandArgs& operand, int b) {
   return operand.x == nullptr ? 0
                               : std::int64_t{operand.heads} * (operand.padded_rows / kTileRows) * b;
 }
 
+/// Heads that a thread block of Q or K takes where it stages an embedding's angles: all blocks run
+/// at the same time, if that can be, and stage once.
+int embedded_run(const QuantizeArgs& args, std::int64_t resident) {
+  const std::int64_t rows = tiles(args.q, args.b) + tiles(args.k, args.b);
+  return static_cast<int>(std::clamp<std::int64_t>(ceil_div(rows, resident), 1, kMostHeads));
+}
+
 /// Divides the operands' tiles; the number of thread blocks.
 std::int64_t set_runs(QuantizeArgs& args, const QuantizeKernels& kernels) {
   const std::int64_t total = tiles(args.q, args.b) + tiles(args.k, args.b) + tiles(args.v, args.b);
   const std::int64_t resident = std::int64_t{kernels.resident} * multiprocessors();
-  const std::int64_t most = args.rope.cos == nullptr ? kPlainHeads : kMostHeads;
-  const auto run = static_cast<int>(std::clamp<std::int64_t>(total / (kWaves * resident), 1, most));
-  std::int64_t blocks = 0;
-  for (OperandArgs* operand : {&args.q, &args.k, &args.v}) {
-    set_run(*operand, args.b, run);
-    blocks += operand->blocks;
-  }
-  return blocks;
+  const auto run =
+      static_cast<int>(std::clamp<std::int64_t>(total / (kWaves * resident), 1, kPlainHeads));
+  const int row_run = args.rope.cos == nullptr ? run : embedded_run(args, resident);
+  set_run(args.v, args.b, run);
+  set_run(args.q, args.b, row_run);
+  set_run(args.k, args.b, row_run);
+  return std::int64_t{args.v.blocks} + args.k.blocks + args.q.blocks;
 }
 
 /// Amax (where a scale spans a head or the tensor) and the cast, of the operands that `args` names.
@@ -266,11 +268,10 @@ void launch_cast(const QuantizeKernels& kernels, QuantizeArgs args, bool after_m
 void launch_all(const QuantizeArgs& args, std::int64_t d, std::int64_t dv, std::size_t bytes_qk,
                 std::size_t bytes_v, CudaStream stream) {
   const QuantizeKernels kernels = kernels_for(d, bytes_qk, args.rope);
-  const std::int64_t groups = ceil_div(args.k.heads, kernels.mean_heads) * args.b;
-  const bool mean = args.mean != nullptr && groups > 0;
+  const std::int64_t means = std::int64_t{args.b} * args.k.heads;
+  const bool mean = args.mean != nullptr && means > 0;
   if (mean) {
-    const Launch launch{kernels.key_mean, groups * kernels.mean_cluster, kernels.mean_threads,
-                        kernels.mean_shared_bytes, kernels.mean_cluster};
+    const Launch launch{kernels.key_mean, means, kernels.mean_threads};
     launch(args, stream, "key mean kernel");
   }
   if (d == dv && bytes_qk == bytes_v) return launch_cast(kernels, args, mean, stream);

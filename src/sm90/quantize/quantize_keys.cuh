@@ -149,7 +149,7 @@ __device__ void walk_keys(const QuantizeArgs& args, int block, char* slots, KeyS
       typename Load::Units units;
       Load::wait();
       loader.finish(rows, at, units);
-      unpack<kBytes>(units, operand.dtype, NoFlip(), values.x);
+      unpack(units, operand.dtype, NoFlip(), values.x);
     }
     if (turn + 1 < operand.run) loader.start(rows.next_head());
     float a[Patches<kD>::kKeys];

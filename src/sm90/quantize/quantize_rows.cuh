@@ -182,9 +182,9 @@ __device__ void transform_rows(const QuantizeArgs& args, const RowBlock& rows,
                                Rows<kD>& values) {
   const OperandArgs& operand = Operand::operand(args);
   if constexpr (kBytes == 4 && kD == 256) {
-    unpack<kBytes>(units, operand.dtype, ThreadSignBits<kD>(args, at), values.units());
+    unpack(units, operand.dtype, ThreadSignBits<kD>(args, at), values.units());
   } else {
-    unpack<kBytes>(units, operand.dtype, ThreadSigns<kD>(signs, at), values.units());
+    unpack(units, operand.dtype, ThreadSigns<kD>(signs, at), values.units());
   }
 #pragma unroll
   for (int i = 0; i < Rows<kD>::kCount; ++i) {
@@ -231,14 +231,14 @@ __device__ void walk_rows(const QuantizeArgs& args, int block, char* slots, RowS
   RowBlock rows = Operand::rows(args, block);
   Load loader(operand, rows, slots);
   const std::int64_t position = Operand::position(args) + rows.first;
-  embedding.start(position, operand.rows - rows.first);
+  embedding.template start<kD>(position, operand.rows - rows.first);
   loader.start(rows);
   init_signs<kD>(args, shared.signs);
   const bool smooths = Operand::smooths(args), late = operand.run == 1;
   if (smooths && !late) load_means<kD, Operand>(args, rows, shared);
   __syncthreads();
   if constexpr (Embedding::kTurns) {
-    embedding.finish(position, operand.rows - rows.first, shared.signs);
+    embedding.template finish<kD>(position, operand.rows - rows.first, shared.signs);
     __syncthreads();
   }
   for (int turn = 0; turn < operand.run; ++turn) {

@@ -15,8 +15,12 @@ namespace octavo::sm90 {
 
 struct NoRope {
   static constexpr bool kTurns = false;
-  static std::size_t shared_bytes(const RopeArgs&) { return 0; }
+  template <int kD>
+  static std::size_t shared_bytes(const RopeArgs&) {
+    return 0;
+  }
   __device__ NoRope(const RopeArgs&, void*) {}
+  template <int kD>
   __device__ void start(std::int64_t, int) const {}
   template <int kD, int kBytes>
   __device__ void turn(const OperandArgs&, const RowBlock&, const ArrivalPlace<kD>&, int,
@@ -58,13 +62,56 @@ __device__ inline float turn_one(float x, float other, bool lower, float cos, fl
   return fmaf(x, cos, lower ? -product : product);
 }
 
+/// Where angles lie: those of two neighbouring rows together, first their cosines. Threads of both
+/// rows that read at the same time (four fours of angles apart where the row is in ArrivalPlace's
+/// pairs) find neighbouring fours, so that none meet in a bank.
+template <int kD>
+struct AnglePlace {
+  static constexpr int kApart = kD <= 64 ? 2 : 4;  // threads of a row with angles of their own
+  const float* cos;
+  int sines;  // floats from there to the sines
+
+  __device__ AnglePlace(const RopeArgs& rope, const float* angles, int row)
+      : cos(angles + row / 2 * pair_floats(rope) + row % 2 * kApart * 4),
+        sines(pair_floats(rope) / 2) {}
+
+  /// Floats of two rows.
+  __host__ __device__ static int pair_floats(const RopeArgs& rope) {
+    constexpr int kGroup = 16 * kApart;
+    return (rope.half + kGroup - 1) / kGroup * kGroup * 4;
+  }
+  /// Offset of the four angles from i on, a multiple of 4: that of i % 64 and that of the rest.
+  static __device__ constexpr int at(int i) {
+    const int four = i / 4, group = four / (4 * kApart);
+    return ((four % 4 + 4 * group) * 2 * kApart + four / 4 % kApart) * 4;
+  }
+  /// The cosines and sines at offset `at`.
+  __device__ void four(int at, float4& c, float4& s) const {
+    c = *reinterpret_cast<const float4*>(cos + at);
+    s = *reinterpret_cast<const float4*>(cos + sines + at);
+  }
+  /// As four(), the eight from there on.
+  __device__ void eight(int at, float (&c)[kChannels], float (&s)[kChannels]) const {
+    constexpr int kNext = 2 * kApart * 4;
+    load4(cos + at, c), load4(cos + at + kNext, c + 4);
+    load4(cos + sines + at, s), load4(cos + sines + at + kNext, s + 4);
+  }
+
+ private:
+  static __device__ void load4(const float* from, float* x) {
+    const float4 v = *reinterpret_cast<const float4*>(from);
+    x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+  }
+};
+
 class WithRope {
  public:
   static constexpr bool kTurns = true;
 
-  /// Rows of cosines, then sines; the padding moves neighbouring rows by four banks.
+  template <int kD>
   static std::size_t shared_bytes(const RopeArgs& rope) {
-    return static_cast<std::size_t>(kTileRows * pitch(rope)) * sizeof(float);
+    return static_cast<std::size_t>(kTileRows / 2 * AnglePlace<kD>::pair_floats(rope)) *
+           sizeof(float);
   }
   /// `memory`: shared_bytes() of shared memory.
   __device__ WithRope(const RopeArgs& rope, void* memory)
@@ -72,12 +119,14 @@ class WithRope {
 
   /// Starts to stage the angles of positions [first, first + 128), the last one repeated from
   /// `count` on. All threads call.
+  template <int kD>
   __device__ void start(std::int64_t first, int count) const {
     if (!rope_.wide_loads) return;
-    for_angles(first, count, [&](float* to, std::int64_t cos, std::int64_t sin, int) {
-      ptx::cp_async_16(to, static_cast<const float*>(rope_.cos) + cos, true);
-      ptx::cp_async_16(to + rope_.half, static_cast<const float*>(rope_.sin) + sin, true);
-    });
+    for_angles<kD>(first, count,
+                   [&](float4* c, float4* s, std::int64_t cos, std::int64_t sin, int) {
+                     ptx::cp_async_16(c, static_cast<const float*>(rope_.cos) + cos, true);
+                     ptx::cp_async_16(s, static_cast<const float*>(rope_.sin) + sin, true);
+                   });
     ptx::cp_async_commit();
   }
 
@@ -85,17 +134,16 @@ class WithRope {
   template <int kD>
   __device__ void finish(std::int64_t first, int count, const Signs<kD>& signs) const {
     ptx::cp_async_wait<0>();
-    for_angles(first, count, [&](float* to, std::int64_t cos, std::int64_t sin, int i) {
-      auto& cosines = *reinterpret_cast<float4*>(to);
-      auto& sines = *reinterpret_cast<float4*>(to + rope_.half);
-      if (!rope_.wide_loads) {
-        cosines = table_values(rope_.cos, rope_, cos);
-        sines = table_values(rope_.sin, rope_, sin);
-      }
-      const float4 s = sines;
-      sines = {flipped(s.x, pair_sign(signs, i)), flipped(s.y, pair_sign(signs, i + 1)),
-               flipped(s.z, pair_sign(signs, i + 2)), flipped(s.w, pair_sign(signs, i + 3))};
-    });
+    for_angles<kD>(
+        first, count, [&](float4* c, float4* s, std::int64_t cos, std::int64_t sin, int i) {
+          if (!rope_.wide_loads) {
+            *c = table_values(rope_.cos, rope_, cos);
+            *s = table_values(rope_.sin, rope_, sin);
+          }
+          const float4 x = *s;
+          *s = {flipped(x.x, pair_sign(signs, i)), flipped(x.y, pair_sign(signs, i + 1)),
+                flipped(x.z, pair_sign(signs, i + 2)), flipped(x.w, pair_sign(signs, i + 3))};
+        });
   }
 
   /// Turns a thread's units of row `row` of the tile.
@@ -103,32 +151,32 @@ class WithRope {
   __device__ void turn(const OperandArgs& operand, const RowBlock& rows, const ArrivalPlace<kD>& at,
                        int row, const Signs<kD>& signs,
                        float (&x)[Rows<kD>::kUnits][kChannels]) const {
-    const float* cos = angle_ + row * pitch(rope_);
-    const float* sin = cos + rope_.half;
+    const AnglePlace<kD> angles(rope_, angle_, row);
     if (rope_.interleaved) {
-      turn_neighbours<kD>(at, cos, sin, x);
+      turn_neighbours<kD>(at, angles, x);
     } else if (2 * rope_.half == kD && halves_in_thread<kD>(at)) {
-      turn_halves<kD>(at, cos, sin, x);
+      turn_halves<kD>(at, angles, x);
     } else if (2 * rope_.half == kD && kD == 64) {
-      turn_across<kD>(at, cos, sin, x);
+      turn_across<kD>(at, angles, x);
     } else {
-      turn_part<kD, kBytes>(operand, rows, at, row, signs, cos, sin, x);
+      turn_part<kD, kBytes>(operand, rows, at, row, signs, x);
     }
   }
 
  private:
-  __host__ __device__ static int pitch(const RopeArgs& rope) { return 2 * rope.half + 4; }
-
-  /// Calls visit(where the cosines of four angles are staged, where they and the sines are in the
-  /// tables, number of the first angle): eight threads a row, each with every eighth four.
-  template <typename Visit>
+  /// Calls visit(where four cosines and their sines are staged, where they are in the tables,
+  /// number of the first angle): eight threads a row, each with every eighth four.
+  template <int kD, typename Visit>
   __device__ void for_angles(std::int64_t first, int count, const Visit& visit) const {
+    using Place = AnglePlace<kD>;
     const int lane = static_cast<int>(threadIdx.x) % 8, step = static_cast<int>(blockDim.x) / 8;
     for (int row = static_cast<int>(threadIdx.x) / 8; row < kTileRows; row += step) {
       const std::int64_t position = first + min(row, count - 1);
-      float* to = angle_ + row * pitch(rope_);
+      const Place place(rope_, angle_, row);
       for (int i = 4 * lane; i < rope_.half; i += 32) {
-        visit(to + i, position * rope_.cos_stride + i, position * rope_.sin_stride + i, i);
+        auto* cos = const_cast<float*>(place.cos) + Place::at(i);
+        visit(reinterpret_cast<float4*>(cos), reinterpret_cast<float4*>(cos + place.sines),
+              position * rope_.cos_stride + i, position * rope_.sin_stride + i, i);
       }
     }
   }
@@ -141,14 +189,14 @@ class WithRope {
   }
 
   template <int kD>
-  __device__ void turn_neighbours(const ArrivalPlace<kD>& at, const float* cos, const float* sin,
+  __device__ void turn_neighbours(const ArrivalPlace<kD>& at, const AnglePlace<kD>& angles,
                                   float (&x)[Rows<kD>::kUnits][kChannels]) const {
 #pragma unroll
     for (int k = 0; k < Rows<kD>::kUnits; ++k) {
       const int i = at.channel(k) / 2;
       if (i >= rope_.half) continue;
-      const float4 c = *reinterpret_cast<const float4*>(cos + i);
-      const float4 s = *reinterpret_cast<const float4*>(sin + i);
+      float4 c, s;
+      angles.four(AnglePlace<kD>::at(i), c, s);
       turn_unit(x[k], c, s);
     }
   }
@@ -162,35 +210,44 @@ class WithRope {
 
   /// half_split over all of a row of 64 channels in neighbours: partners are two threads apart.
   template <int kD>
-  __device__ void turn_across(const ArrivalPlace<kD>& at, const float* cos, const float* sin,
+  __device__ void turn_across(const ArrivalPlace<kD>& at, const AnglePlace<kD>& angles,
                               float (&x)[Rows<kD>::kUnits][kChannels]) const {
     const bool lower = at.l < kThreadsPerRow / 2;
 #pragma unroll
     for (int k = 0; k < Rows<kD>::kUnits; ++k) {
       const int i = at.channel(k) % (kD / 2);
-      float c[kChannels], s[kChannels];
-      load8(cos + i, c);
-      load8(sin + i, s);
 #pragma unroll
-      for (int j = 0; j < kChannels; ++j) {
-        const float other = __shfl_xor_sync(0xffffffffu, x[k][j], kThreadsPerRow / 2);
-        x[k][j] = turn_one(x[k][j], other, lower, c[j], s[j]);
+      for (int j = 0; j < kChannels; j += 4) {
+        float4 c, s;
+        angles.four(AnglePlace<kD>::at(i) + AnglePlace<kD>::at(j), c, s);
+        const auto turn = [&](float& y, float cos, float sin) {
+          const float other = __shfl_xor_sync(0xffffffffu, y, kThreadsPerRow / 2);
+          y = turn_one(y, other, lower, cos, sin);
+        };
+        turn(x[k][j], c.x, s.x), turn(x[k][j + 1], c.y, s.y);
+        turn(x[k][j + 2], c.z, s.z), turn(x[k][j + 3], c.w, s.w);
       }
     }
   }
 
   /// half_split over all of the row: both channels of a pair are this thread's.
   template <int kD>
-  __device__ void turn_halves(const ArrivalPlace<kD>& at, const float* cos, const float* sin,
+  __device__ void turn_halves(const ArrivalPlace<kD>& at, const AnglePlace<kD>& angles,
                               float (&x)[Rows<kD>::kUnits][kChannels]) const {
+    using Place = AnglePlace<kD>;
     constexpr int kHalf = Rows<kD>::kUnits / 2;
 #pragma unroll
     for (int k = 0; k < kHalf; ++k) {
-      float c[kChannels], s[kChannels];
-      load8(cos + at.channel(k), c);
-      load8(sin + at.channel(k), s);
 #pragma unroll
-      for (int j = 0; j < kChannels; ++j) turn_pair(x[k][j], x[k + kHalf][j], c[j], s[j]);
+      for (int j = 0; j < kChannels; j += 4) {
+        float4 c, s;
+        const int unit = Place::at(k % 2 == 0 ? at.near() : at.far());
+        angles.four(unit + Place::at(at.channel_step(k) + j), c, s);
+        turn_pair(x[k][j], x[k + kHalf][j], c.x, s.x);
+        turn_pair(x[k][j + 1], x[k + kHalf][j + 1], c.y, s.y);
+        turn_pair(x[k][j + 2], x[k + kHalf][j + 2], c.z, s.z);
+        turn_pair(x[k][j + 3], x[k + kHalf][j + 3], c.w, s.w);
+      }
     }
   }
 
@@ -198,7 +255,6 @@ class WithRope {
   template <int kD, int kBytes>
   __device__ void turn_part(const OperandArgs& operand, const RowBlock& rows,
                             const ArrivalPlace<kD>& at, int row, const Signs<kD>& signs,
-                            const float* cos, const float* sin,
                             float (&x)[Rows<kD>::kUnits][kChannels]) const {
 #pragma unroll
     for (int k = 0; k < Rows<kD>::kUnits; ++k) {
@@ -211,9 +267,8 @@ class WithRope {
       const Unit<kBytes> partner[1] = {
           load_unit<kBytes>(element<kBytes>(operand, rows, row, from), operand.wide_loads)};
       float other[1][kChannels], c[kChannels], s[kChannels];
-      unpack<kBytes>(partner, operand.dtype, UnitSigns{signs.value + signs.at(from)}, other);
-      load8(cos + i, c);
-      load8(sin + i, s);
+      unpack(partner, operand.dtype, UnitSigns{signs.value + signs.at(from)}, other);
+      AnglePlace<kD>(rope_, angle_, row).eight(AnglePlace<kD>::at(i), c, s);
 #pragma unroll
       for (int j = 0; j < kChannels; ++j) {
         x[k][j] = turn_one(x[k][j], other[0][j], lower, c[j], s[j]);
