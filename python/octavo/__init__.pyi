@@ -105,6 +105,7 @@ def attention_quantized(
     return_lse: Literal[False] = False,
     engine: str = "auto",
     threads: int = 0,
+    stream: Any = None,
 ) -> Any: ...
 @overload
 def attention_quantized(
@@ -124,5 +125,6 @@ def attention_quantized(
     return_lse: Literal[True],
     engine: str = "auto",
     threads: int = 0,
+    stream: Any = None,
 ) -> tuple[Any, Any]: ...
 def info() -> _Info: ...

@@ -114,6 +114,7 @@ def attention_quantized(
     return_lse: bool = False,
     engine: str = "auto",
     threads: int = 0,
+    stream: Any = None,
 ) -> Any:
     """attention() on what quantize() returned: the same bits as attention() on its inputs.
 
@@ -132,7 +133,7 @@ def attention_quantized(
     described = [_set_operand(call, n, x, None) for n, x in zip("qkv", (qkv.q, qkv.k, qkv.v), strict=True)]
     if qkv.score_shift is not None:
         _set(call, "score_shift", qkv.score_shift, None)
-    return _finish(call, qkv.q, described, qkv.layout, out, out_dtype, return_lse, key_lengths, None)
+    return _finish(call, qkv.q, described, qkv.layout, out, out_dtype, return_lse, key_lengths, stream)
 
 
 def why_unsupported(

@@ -28,18 +28,25 @@ class Call:
     def run_on_device(self, stream: int, workspace: int, bytes: int, key_lengths: int) -> None: ...
     def why_unsupported(self) -> str: ...
 
-def quantize(
-    q: object,
-    k: object,
-    v: object,
-    *,
-    dtypes: Sequence[str | None],
-    layout: str,
-    recipe: str,
-    key_lengths: Sequence[int],
-    engine: str,
-    threads: int,
-) -> tuple[Any, ...]: ...
+class Quantization:
+    def __init__(
+        self,
+        q: object,
+        k: object,
+        v: object,
+        *,
+        dtypes: Sequence[str | None],
+        layout: str,
+        recipe: str,
+        key_lengths: Sequence[int],
+        engine: str,
+        threads: int,
+        torch_cuda: bool,
+    ) -> None: ...
+    def run(self) -> tuple[Any, ...]: ...
+    def workspace_bytes(self) -> int: ...
+    def run_on_device(self, stream: int, workspace: int, bytes: int, key_lengths: int) -> tuple[Any, ...]: ...
+
 def describe(function: str, name: str, array: object, dtype: str | None) -> tuple[tuple[int, ...], str]: ...
 def copy_codes(array: object, dtype: str) -> Any: ...
 def empty_on_device(shape: Sequence[int], dtype: str, index: int) -> Any: ...

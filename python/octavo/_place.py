@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a call's arrays are: what allocates its output there, and how the call runs."""
 
+import math
 import sys
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import _octavo
 from ._arguments import NUMPY_TYPES, integer
@@ -44,10 +46,40 @@ class TorchDevice:
     def empty(self, shape: tuple[int, ...], name: str) -> Any:
         return self._torch.empty(shape, dtype=getattr(self._torch, _TORCH_TYPES[name]), device=self._device)
 
+    def quantize(self, call: _octavo.Quantization, key_lengths: Any) -> tuple[Any, ...]:
+        """(q, k, v, score_shift, head_dim) with a tuple (codes [b, h, s, d], descale) an operand: contiguous."""
+        torch, device = self._torch, self._device
+        self._check_place("quantize", key_lengths)
+        lengths = 0 if key_lengths is None else key_lengths.data_ptr()
+        bytes_needed = call.workspace_bytes()
+        workspace = torch.empty(max(bytes_needed, 1), dtype=torch.uint8, device=device)
+        queue = torch._C._cuda_getCurrentRawStream(device.index)
+        q, k, v, shift, head_dim = call.run_on_device(queue, workspace.data_ptr(), bytes_needed, lengths)
+        operands = [self._operand(workspace, x, transposed) for x, transposed in ((q, False), (k, False), (v, True))]
+        if shift < 0:
+            return (*operands, None, head_dim)
+        rows = operands[0][0].shape[:3]
+        return (*operands, _floats(torch, workspace, shift, rows).clone(), head_dim)
+
+    def _operand(self, workspace: Any, place: Any, transposed: bool) -> tuple[Any, Any]:
+        torch = self._torch
+        first, shape, rows, channels, descale_first, descale_shape, name = place
+        codes = workspace[first : first + math.prod(shape)].view(shape)
+        if transposed:
+            positions = torch.from_numpy(position_of_key(rows)).to(self._device)
+            codes = codes.index_select(3, positions).transpose(2, 3)
+        codes = codes[:, :, :rows, :channels].contiguous().view(getattr(torch, _TORCH_FP8[name]))
+        descale = _floats(torch, workspace, descale_first, descale_shape)
+        return codes, descale[..., :rows].clone() if len(descale_shape) == 3 else descale.clone()
+
+    def _check_place(self, function: str, key_lengths: Any) -> None:
+        device = self._device
+        if key_lengths is not None and key_lengths.device != device:
+            raise ValueError(f"{function}: key_lengths are on {key_lengths.device}; must be on {device} like q")
+
     def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, results: list[Any]) -> None:
         torch, device = self._torch, self._device
-        if key_lengths is not None and key_lengths.device != device:
-            raise ValueError(f"attention_forward: key_lengths are on {key_lengths.device}; must be on {device} like q")
+        self._check_place("attention_forward", key_lengths)
         lengths = 0 if key_lengths is None else key_lengths.data_ptr()
         bytes_needed = call.workspace_bytes()
         workspace = torch.empty(max(bytes_needed, 1), dtype=torch.uint8, device=device)
@@ -85,7 +117,18 @@ class CudaDevice:
 
 
 _TORCH_TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+_TORCH_FP8 = {"f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2"}
 _HOST = Host()
+
+
+def position_of_key(count: int) -> NDArray[np.int64]:
+    """Where each of the first `count` keys stands in a row of the kernels' V^T (docs/format.md)."""
+    key = np.arange(count, dtype=np.int64)
+    return key // 16 * 16 + key // 2 % 4 * 4 + key % 2 + key // 8 % 2 * 2
+
+
+def _floats(torch: Any, workspace: Any, first: int, shape: Any) -> Any:
+    return workspace[first : first + 4 * math.prod(shape)].view(torch.float32).view(tuple(shape))
 
 
 def is_torch_cuda(array: Any) -> bool:

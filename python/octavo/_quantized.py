@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from . import _octavo
 from ._arguments import NUMPY_TYPES, dtype_name, dtype_names, exchangeable, integer, lengths, library_name, text
-from ._place import is_torch_cuda
+from ._place import TorchDevice, device_lengths, is_torch_cuda, place_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +48,8 @@ class QuantizedTensor:
 
     def dequantize(self, layout: str = "bshd") -> NDArray[np.float32]:
         """code * descale as a numpy array in float32, in the layout of the codes."""
+        if is_torch_cuda(self.codes):
+            return QuantizedTensor(self.codes.cpu(), self.descale.cpu(), self.dtype).dequantize(layout)
         known = isinstance(self.codes, np.ndarray)
         codes = (self.codes if known else _octavo.copy_codes(self.codes, self.dtype)).view(NUMPY_TYPES[self.dtype])
         rows_last = codes.shape if layout == "bhsd" else (codes.shape[0], codes.shape[2], codes.shape[1])
@@ -100,11 +102,12 @@ def quantize(
 ) -> QuantizedQkv:
     """Rotates, smooths, scales and casts Q, K and V to FP8, as attention() does within.
 
-    q            [b, sq, hq, d], k [b, sk, hkv, d], v [b, sk, hkv, dv] in float32, float16 or bfloat16 and
-                 in host memory; layout="bhsd": [b, h, s, d]
+    q            [b, sq, hq, d], k [b, sk, hkv, d], v [b, sk, hkv, dv] in float32, float16 or bfloat16, in host
+                 memory, or PyTorch tensors on one CUDA device: then the codes are tensors there, made on
+                 PyTorch's current stream; layout="bhsd": [b, h, s, d]
     recipe       "per_tensor", "per_head", "block", "default" or "strict_causal", with "+rotate", "+smooth",
                  "+e5m2" behind it where wanted
-    key_lengths  valid keys of each batch entry; keys past them become code 0
+    key_lengths  valid keys of each batch entry, integers or an int32 CUDA tensor [b]; keys past them become code 0
     dtype        the type of arrays that are uint16: "bf16" or "f16"; one, or one each for q, k and v
     engine       "auto", "emulate" or "sm90": the same bits
 
@@ -114,17 +117,39 @@ def quantize(
     """
     names = dtype_names("quantize", dtype)
     arrays = [exchangeable("quantize", n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
-    *operands, score_shift, head_dim = _octavo.quantize(
+    place = place_of(q)
+    call = _octavo.Quantization(
         *(array for array, _ in arrays),
         dtypes=[stated for _, stated in arrays],
         layout=text("quantize", "layout", layout),
         recipe=text("quantize", "recipe", recipe),
-        key_lengths=lengths("quantize", key_lengths),
+        key_lengths=[] if is_torch_cuda(key_lengths) else lengths("quantize", key_lengths),
         engine=text("quantize", "engine", engine),
         threads=integer("quantize", "threads", threads),
+        torch_cuda=_all_on_torch_device(q, k, v),
     )
-    if layout == "bhsd":
-        operands = [(codes.swapaxes(1, 2), descale, name) for codes, descale, name in operands]
+    if isinstance(place, TorchDevice):
+        batch = q.shape[0]
+        found = place.quantize(call, device_lengths("quantize", key_lengths, batch))
+        return _assembled(found, recipe, layout, "bhsd")
+    if key_lengths is not None and is_torch_cuda(key_lengths):
+        raise ValueError("quantize: key_lengths are in device memory; must be where q is")
+    return _assembled(call.run(), recipe, layout, "bshd")
+
+
+def _all_on_torch_device(*arrays: Any) -> bool:
+    """Whether operands are PyTorch's on CUDA devices; refuses a mixture, and device arrays of others."""
+    on_device = [is_torch_cuda(x) for x in arrays]
+    for name, found in zip("qkv", on_device, strict=True):
+        if found != on_device[0]:
+            raise ValueError(f"quantize: {name} is {'' if found else 'not '}on a CUDA device; must be where q is")
+    return on_device[0]
+
+
+def _assembled(found: tuple[Any, ...], recipe: str, layout: str, codes_layout: str) -> QuantizedQkv:
+    *operands, score_shift, head_dim = found
+    if layout != codes_layout:
+        operands = [(codes.swapaxes(1, 2), *rest) for codes, *rest in operands]
     q8, k8, v8 = (QuantizedTensor(*x) for x in operands)
     return QuantizedQkv(q8, k8, v8, score_shift, head_dim, recipe, layout)
 

@@ -65,14 +65,27 @@ void bind_call(nb::module_& m) {
       .def("why_unsupported", &Call::why_unsupported);
 }
 
+void bind_quantization(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<Quantization>(m, "Quantization")
+      .def(nb::init<nb::handle, nb::handle, nb::handle,
+                    const std::vector<std::optional<std::string>>&, const std::string&,
+                    const std::string&, std::vector<std::int64_t>, std::string, int, bool>(),
+           "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "dtypes"_a, "layout"_a,
+           "recipe"_a, "key_lengths"_a, "engine"_a, "threads"_a, "torch_cuda"_a)
+      .def("run", &Quantization::run)
+      .def("workspace_bytes", &Quantization::workspace_bytes)
+      .def("run_on_device", &Quantization::run_on_device, "stream"_a, "workspace"_a, "bytes"_a,
+           "key_lengths"_a);
+}
+
 }  // namespace
 
 NB_MODULE(_octavo, m) {
   using namespace nb::literals;
   nb::register_exception_translator(translate);
   bind_call(m);
-  m.def("quantize", &quantise, "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "dtypes"_a,
-        "layout"_a, "recipe"_a, "key_lengths"_a, "engine"_a, "threads"_a);
+  bind_quantization(m);
   m.def("describe", &describe_array, "function"_a, "name"_a, "array"_a.none(), "dtype"_a.none());
   m.def("copy_codes", &copy_codes, "array"_a, "dtype"_a);
   m.def("empty_on_device", &empty_on_device);

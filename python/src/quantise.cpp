@@ -3,7 +3,8 @@
 
 #include <utility>
 
-#include "octavo/quantize.h"
+#include "device.h"
+#include "octavo/cuda.h"
 
 namespace octavo::python {
 namespace {
@@ -29,40 +30,107 @@ nb::tuple to_python(QuantizedTensor& x) {
                         dtype_name(x.dtype));
 }
 
+/// Where results lie in a workspace.
+class Places {
+ public:
+  explicit Places(std::uintptr_t workspace) : workspace_(workspace) {}
+
+  std::int64_t offset(const void* x) const {
+    if (x == nullptr) return -1;
+    return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(x) - workspace_);
+  }
+
+  nb::tuple rows(const DeviceOperand& x, bool rotated) const {
+    return operand(x, {x.b, x.h, x.padded_rows, x.padded_d}, rotated ? x.padded_d : x.d);
+  }
+  nb::tuple transposed_rows(const DeviceOperand& x) const {
+    return operand(x, {x.b, x.h, x.padded_d, x.padded_rows}, x.d);
+  }
+
+ private:
+  nb::tuple operand(const DeviceOperand& x, const std::vector<std::int64_t>& codes,
+                    std::int64_t d) const {
+    return nb::make_tuple(offset(x.codes), nb::cast(codes), x.rows, d, offset(x.descale),
+                          nb::cast(descale_shape(x)), dtype_name(x.dtype));
+  }
+
+  static std::vector<std::int64_t> descale_shape(const DeviceOperand& x) {
+    switch (x.granularity) {
+      case Granularity::tensor: return {1};
+      case Granularity::head: return {x.b, x.h};
+      case Granularity::block: return {x.b, x.h, x.descales() / (x.b * x.h)};
+      case Granularity::token: return {x.b, x.h, x.padded_rows};
+    }
+    return {};
+  }
+
+  std::uintptr_t workspace_;
+};
+
 }  // namespace
 
-nb::tuple quantise(nb::handle q, nb::handle k, nb::handle v,
-                   const std::vector<std::optional<std::string>>& dtypes, const std::string& layout,
-                   const std::string& recipe, std::vector<std::int64_t> key_lengths,
-                   std::string engine, int threads) {
-  const bool bhsd = is_bhsd(kFunction, layout);
-  Arrays arrays;
+Quantization::Quantization(nb::handle q, nb::handle k, nb::handle v,
+                           const std::vector<std::optional<std::string>>& dtypes,
+                           const std::string& layout, const std::string& recipe,
+                           std::vector<std::int64_t> key_lengths, std::string engine, int threads,
+                           bool torch_cuda)
+    : bhsd_(is_bhsd(kFunction, layout)) {
   const auto operand = [&](const char* name, nb::handle array, std::size_t i) {
-    const TensorView x = arrays.read({kFunction, name}, array, dtypes.at(i));
-    return bhsd && x.rank == 4 ? transposed(x, 1, 2) : x;
+    const Argument argument{kFunction, name};
+    const TensorView x = torch_cuda ? torch_view(argument, array, dtypes.at(i))
+                                    : arrays_.read(argument, array, dtypes.at(i));
+    return bhsd_ && x.rank == 4 ? transposed(x, 1, 2) : x;
   };
-  QuantizeParams params;
-  params.q = operand("q", q, 0);
-  params.k = operand("k", k, 1);
-  params.v = operand("v", v, 2);
-  params.recipe = parse_recipe(recipe);
-  params.key_lengths = std::move(key_lengths);
-  params.engine = std::move(engine);
-  params.threads = threads;
+  params_.q = operand("q", q, 0);
+  params_.k = operand("k", k, 1);
+  params_.v = operand("v", v, 2);
+  params_.recipe = parse_recipe(recipe);
+  params_.key_lengths = std::move(key_lengths);
+  params_.engine = std::move(engine);
+  params_.threads = threads;
+}
 
+nb::tuple Quantization::run() {
   QuantizedQkv result;
   {
     const nb::gil_scoped_release release;
-    result = counting_axes(bhsd, [&] { return quantize(params); });
+    result = counting_axes(bhsd_, [&] { return quantize(params_); });
   }
   nb::object shift = nb::none();
-  if (params.recipe.smooth_k) {
-    const auto& n = params.q.shape;
+  if (params_.recipe.smooth_k) {
+    const auto& n = params_.q.shape;
     shift = owning_array(std::move(result.score_shift),
                          sizes(std::vector<std::int64_t>{n[0], n[2], n[1]}));
   }
   return nb::make_tuple(to_python(result.q), to_python(result.k), to_python(result.v), shift,
                         result.head_dim);
+}
+
+std::size_t Quantization::workspace_bytes() const {
+  return counting_axes(bhsd_, [&] { return quantize_workspace_bytes(params_); });
+}
+
+nb::tuple Quantization::run_on_device(std::uintptr_t stream, std::uintptr_t workspace,
+                                      std::size_t bytes, std::uintptr_t key_lengths) const {
+  if (params_.engine != "auto" && params_.engine != "sm90") {
+    throw Error(ErrorCode::unsupported, std::string(kFunction) + ": engine is " + params_.engine +
+                                            "; must be auto or sm90 for arrays in device memory");
+  }
+  DeviceQkv result;
+  {
+    const nb::gil_scoped_release release;
+    const CurrentDevice current(params_.q.device.index);
+    result = counting_axes(bhsd_, [&] {
+      return quantize_on_device(params_, reinterpret_cast<void*>(workspace), bytes,
+                                reinterpret_cast<CudaStream>(stream),
+                                reinterpret_cast<const std::int32_t*>(key_lengths));
+    });
+  }
+  const Places at(workspace);
+  const bool rotated = params_.recipe.rotate;
+  return nb::make_tuple(at.rows(result.q, rotated), at.rows(result.k, rotated),
+                        at.transposed_rows(result.v), at.offset(result.score_shift),
+                        params_.q.shape[3]);
 }
 
 nb::object copy_codes(nb::handle array, const std::optional<std::string>& dtype) {
