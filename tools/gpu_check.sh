@@ -104,7 +104,8 @@ run_sanitize() {
 run_python() {
   export OCTAVO_PYTHON=${OCTAVO_PYTHON:-$build/python}
   export PYTHONPATH=$OCTAVO_PYTHON
-  stage python_tests 240 python3 -m pytest -q -p no:cacheprovider tests/python/test_torch.py tests/python/test_transformers.py
+  stage python_tests 240 python3 -m pytest -q -p no:cacheprovider tests/python/test_torch.py tests/python/test_torch_quantize.py tests/python/test_transformers.py \
+    tests/python/test_diffusers.py
   stage python_calls 60 python3 bench/python_calls.py "$out/python_calls.json"
   stage llama 120 python3 bench/llama_torch.py --json "$out/llama.json"
   cat "$out/python_calls.log" "$out/llama.log"

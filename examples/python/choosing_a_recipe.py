@@ -52,7 +52,7 @@ def verdict(errors: dict[str, float]) -> str:
     worst = max(errors, key=lambda recipe: errors[recipe])
     ratio = errors[worst] / errors[best]
     if ratio < 1.05:
-        return f"{best} is best, but all recipes are within {100 * (ratio - 1):.0f} %: take the fastest, block"
+        return f"{best} is best, but the worst error is within {100 * (ratio - 1):.0f} % of its: any recipe will do"
     return f"{best} is best: {worst} has {ratio:.1f} times its error"
 
 

@@ -94,7 +94,7 @@ def attention(
         engine, threads, key_lengths=key_lengths,
     )  # fmt: skip
     described = [_set_operand(call, n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
-    return _finish(call, q, described, layout, out, out_dtype, return_lse, key_lengths, stream)
+    return _finish(call, (q, k, v), described, layout, out, out_dtype, return_lse, key_lengths, stream)
 
 
 def attention_quantized(
@@ -133,7 +133,8 @@ def attention_quantized(
     described = [_set_operand(call, n, x, None) for n, x in zip("qkv", (qkv.q, qkv.k, qkv.v), strict=True)]
     if qkv.score_shift is not None:
         _set(call, "score_shift", qkv.score_shift, None)
-    return _finish(call, qkv.q, described, qkv.layout, out, out_dtype, return_lse, key_lengths, stream)
+    operands = (qkv.q, qkv.k, qkv.v)
+    return _finish(call, operands, described, qkv.layout, out, out_dtype, return_lse, key_lengths, stream)
 
 
 def why_unsupported(
@@ -290,7 +291,7 @@ def _place_of(operand: Any) -> Place:
 
 def _finish(
     call: _octavo.Call,
-    q: Any,
+    operands: tuple[Any, Any, Any],
     described: list[tuple[tuple[int, ...], str]],
     layout: str,
     out: Any,
@@ -299,8 +300,8 @@ def _finish(
     key_lengths: Any,
     stream: Any,
 ) -> Any:
-    place = _place_of(q)
+    place = _place_of(operands[0])
     on_device = device_lengths(_FUNCTION, key_lengths, described[0][0][0])
     out, lse = _set_results(call, place, described, layout, out, out_dtype, return_lse)
-    place.run(call, stream, on_device, [x for x in (out, lse) if x is not None])
+    place.run(call, stream, on_device, (*operands, out, lse))
     return (out, lse) if return_lse else out

@@ -20,15 +20,15 @@ class Place(Protocol):
     def empty(self, shape: tuple[int, ...], name: str) -> Any:
         """A new array of the library's type `name`."""
 
-    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, results: list[Any]) -> None:
-        """Runs a call whose tensors are set; it writes `results`. key_lengths: those in device memory, or None."""
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, arrays: tuple[Any, ...]) -> None:
+        """Runs a call whose tensors are set: those of `arrays`. key_lengths: those in device memory, or None."""
 
 
 class Host:
     def empty(self, shape: tuple[int, ...], name: str) -> Any:
         return np.empty(shape, NUMPY_TYPES[name])
 
-    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, results: list[Any]) -> None:
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, arrays: tuple[Any, ...]) -> None:
         if stream is not None:
             raise ValueError("attention_forward: stream is given; must be None for arrays in host memory")
         if key_lengths is not None:
@@ -77,7 +77,7 @@ class TorchDevice:
         if key_lengths is not None and key_lengths.device != device:
             raise ValueError(f"{function}: key_lengths are on {key_lengths.device}; must be on {device} like q")
 
-    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, results: list[Any]) -> None:
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, arrays: tuple[Any, ...]) -> None:
         torch, device = self._torch, self._device
         self._check_place("attention_forward", key_lengths)
         lengths = 0 if key_lengths is None else key_lengths.data_ptr()
@@ -90,8 +90,9 @@ class TorchDevice:
             # Memory comes from the current stream's pool, where work on it may be under way still, and must not go
             # back there before that other stream is done with it.
             other.wait_stream(torch.cuda.current_stream(device))
-            for tensor in (workspace, *results, *([] if key_lengths is None else [key_lengths])):
-                tensor.record_stream(other)
+            for tensor in (workspace, key_lengths, *_parts(arrays)):
+                if is_torch_cuda(tensor):
+                    tensor.record_stream(other)
         call.run_on_device(queue, workspace.data_ptr(), bytes_needed, lengths)
 
 
@@ -108,7 +109,7 @@ class CudaDevice:
             return sys.modules["cupy"].from_dlpack(array)
         return array
 
-    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, results: list[Any]) -> None:
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, arrays: tuple[Any, ...]) -> None:
         if key_lengths is not None:
             raise ValueError("attention_forward: key_lengths are in device memory; must be a PyTorch tensor or a list")
         if stream is None and self._framework == "cupy":
@@ -129,6 +130,11 @@ def position_of_key(count: int) -> NDArray[np.int64]:
 
 def _floats(torch: Any, workspace: Any, first: int, shape: Any) -> Any:
     return workspace[first : first + 4 * math.prod(shape)].view(torch.float32).view(tuple(shape))
+
+
+def _parts(arrays: tuple[Any, ...]) -> list[Any]:
+    """Arrays, and of a QuantizedTensor its codes and descales."""
+    return [part for x in arrays for part in ((x.codes, x.descale) if hasattr(x, "codes") else (x,))]
 
 
 def is_torch_cuda(array: Any) -> bool:

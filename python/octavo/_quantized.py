@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FP8 operands: codes with their descales (docs/format.md)."""
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ class QuantizedTensor:
              of K and V
     dtype    "f8_e4m3" or "f8_e5m2" (also as ml_dtypes, torch, .. call them); where left out, that of codes
 
-    Pickles where its arrays do. Raises ValueError where codes are not FP8.
+    Pickles where its arrays do (PyTorch's float8 codes come back as uint8). Raises ValueError where codes are not FP8.
     """
 
     codes: Any
@@ -41,6 +42,12 @@ class QuantizedTensor:
         if len(shape) != 4:
             raise ValueError(f"QuantizedTensor: codes.rank is {len(shape)}; must be 4")
         object.__setattr__(self, "dtype", found)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        codes = self.codes
+        if type(codes).__module__ == "torch" and "float8" in str(codes.dtype):
+            codes = codes.view(sys.modules["torch"].uint8)  # torch cannot unpickle its own float8 tensors
+        return QuantizedTensor, (codes, self.descale, self.dtype)
 
     def __repr__(self) -> str:
         shape, descales = tuple(self.codes.shape), tuple(self.descale.shape)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quantise.h"
 
+#include <nanobind/stl/vector.h>
+
 #include <utility>
 
 #include "device.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python package among threads and processes; memory, pickles, types, the example."""
+"""The Python package among threads and processes; memory, pickles, types, the examples."""
 
 import ast
 import gc
@@ -8,6 +8,7 @@ import inspect
 import multiprocessing
 import os
 import pickle
+import re
 import resource
 import subprocess
 import sys
@@ -112,24 +113,34 @@ def test_processes(method, monkeypatch):
             assert same_bits(got, expected)
 
 
-def test_the_example():
-    done = subprocess.run(
-        [sys.executable, ROOT / "examples/python/first_call.py"], env=ENVIRONMENT, capture_output=True, text=True
-    )
+@pytest.mark.parametrize(
+    ("name", "sentences"),
+    [
+        ("first_call", ["default        relative error ", "out bfloat16 [1, 512, 8, 64]"]),
+        ("choosing_a_recipe", ["any recipe will do", "offset keys: default is best", "outliers: "]),
+    ],
+)
+def test_examples(name, sentences):
+    script = ROOT / f"examples/python/{name}.py"
+    done = subprocess.run([sys.executable, script], env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "default        relative error " in done.stdout and "out bfloat16 [1, 512, 8, 64]" in done.stdout
+    assert all(sentence in done.stdout for sentence in sentences), done.stdout
+
+
+def needs(file, module):
+    return file.parent.name == module or re.search(rf"^(import|from) {module}\b", file.read_text(), re.MULTILINE)
 
 
 def test_types():
-    """The example and the package under mypy --strict."""
+    """The examples and the package under mypy --strict."""
     mypy = pytest.importorskip("mypy", reason="mypy is not installed")
     assert mypy
-    files = [ROOT / "examples/python/first_call.py", *sorted((ROOT / "python/octavo").glob("*.py"))]
+    folders = ("examples/python", "python/octavo", "python/octavo/torch")
+    files = [file for folder in folders for file in sorted((ROOT / folder).glob("*.py"))]
     # What needs PyTorch and transformers is checked where they are.
-    if importlib.util.find_spec("torch"):
-        files += [*sorted((ROOT / "python/octavo/torch").glob("*.py")), *sorted((ROOT / "examples/python").glob("torch_*.py"))]
-    if not importlib.util.find_spec("transformers"):
-        files = [file for file in files if "transformers" not in file.name]
+    for module in ("torch", "transformers"):
+        if not importlib.util.find_spec(module):
+            files = [file for file in files if not needs(file, module)]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--cache-dir", PACKAGE.parent / ".mypy_cache", *files],
         env={**ENVIRONMENT, "MYPYPATH": str(ROOT / "python")},

@@ -2,6 +2,9 @@
 """octavo.torch: values, layouts, tracing, errors."""
 
 import concurrent.futures
+import gc
+import math
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -198,6 +201,56 @@ def test_operands_may_go_while_the_kernels_run():
     assert all(torch.equal(out, want) for out in results)
 
 
+@needs_hopper
+@pytest.mark.parametrize("current", [True, False], ids=["current stream", "side stream"])
+def test_memory_of_operands_output_and_workspace_is_used_anew(current):
+    problems = [qkv(sq=1500, device="cuda", seed=seed, layout="bshd") for seed in range(4)] * 3
+    want = [octavo.attention(*operands) for operands in problems]
+    torch.cuda.synchronize()
+    results = []
+    with torch.cuda.stream(torch.cuda.current_stream() if current else torch.cuda.Stream()):
+        for operands in problems:
+            q, k, v = (x.clone() for x in operands)
+            out = torch.empty_like(q)
+            octavo.attention(q, k, v, out=out)
+            results.append(out.clone())
+            del q, k, v, out
+            gc.collect()
+            # The allocator has these sizes and smaller ones from what has just been freed, and one from the device.
+            others = [torch.full((n,), math.nan, device="cuda") for n in (1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 26)]
+            del others
+    torch.cuda.synchronize()
+    assert all(torch.equal(*pair) for pair in zip(results, want, strict=True))
+
+
+def attend_in_child(device, engine="auto"):
+    operands = qkv(dtype=torch.float32, device=device, layout="bshd")
+    if device == "cpu":
+        return octavo.attention(*(x.numpy() for x in operands), engine=engine)
+    return octavo.attention(*operands, engine=engine).cpu().numpy()
+
+
+def child(method, *arguments):
+    """What attend_in_child() returns in a process of its own, or raises; TimeoutError where it hangs."""
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        return pool.apply_async(attend_in_child, arguments).get(timeout=120)
+
+
+@needs_hopper
+def test_a_spawned_process_uses_the_gpu_as_well():
+    want = attend_in_child("cuda")
+    assert (child("spawn", "cuda") == want).all()
+
+
+@needs_hopper
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_has_the_cpu_only():
+    attend_in_child("cuda")  # the parent uses CUDA, which a fork does not inherit
+    with pytest.raises(RuntimeError, match="fork"):
+        child("fork", "cuda")
+    assert (child("fork", "cpu", "emulate") == attend_in_child("cpu", "emulate")).all()
+
+
 @on_devices
 def test_threads_at_once(device):
     q, k, v = qkv(device=device)
@@ -345,7 +398,7 @@ def test_no_rows_and_no_keys(device):
     assert (out == 0).all() and torch.isneginf(lse).all()
 
 
-@pytest.mark.parametrize("name", ["torch_drop_in", "torch_hugging_face"])
+@pytest.mark.parametrize("name", ["torch_diffusers", "torch_drop_in", "torch_hugging_face"])
 def test_examples(name):
     if name == "torch_hugging_face":
         pytest.importorskip("transformers", reason="transformers is not installed")
