@@ -15,6 +15,7 @@
 #include "output.h"
 #include "progress.h"
 #include "qkv_file.h"
+#include "report_page.h"
 #include "workload/tensor.h"
 
 namespace octavo::cli {
@@ -26,12 +27,14 @@ reference; then the default recipe with the other softmax paths and accumulators
 FP8 already are taken as they are. Outputs are F32, so that nothing but FP8 is measured.
 
 Exit code 1 where NaNs or infinities are not where the reference has them although the operands are
-finite. NaNs and infinities of the operands spread over a tile (docs/data_path.md).
+finite. NaNs and infinities of the operands spread over a tile (docs/data_path.md). Exit code 1 also
+where --report could not be written; the interpreter is OCTAVO_PYTHON_EXE, or python3.
 
 Examples:
   octavo compare examples/data/smollm2-135m.safetensors
   octavo compare qkv.safetensors --prefix layer00. --all
-  octavo compare qkv.safetensors --causal --json - | jq '.groups[].least_error')";
+  octavo compare qkv.safetensors --causal --json - | jq '.groups[].least_error'
+  octavo compare qkv.safetensors --report report.html)";
 
 struct Options {
   std::string input;
@@ -39,6 +42,7 @@ struct Options {
   bool all = false;
   CallFlags call;
   EngineFlags engine;
+  ReportPage report;
 };
 
 std::vector<Variant> numeric_variants(const std::optional<Recipe>& recipe) {
@@ -214,6 +218,7 @@ void name_engine(const GroupResult& group, CompareResult& result) {
 
 int compare(const Options& options) {
   if (options.json) require_other_file("--json", *options.json, options.input);
+  options.report.check(options.input);
   const auto file = io::SafetensorsFile::open(options.input);
   const Call call = resolve(options.call, file.metadata(), options.input);
   auto prefixes = group_prefixes(file, options.input);
@@ -241,7 +246,10 @@ int compare(const Options& options) {
   }
   if (tables) print_summary(result, std::cout);
   if (options.json) write_text(*options.json, to_json(result));
-  return check_specials(result);
+  const int specials = check_specials(result);
+  const int report =
+      options.report.write(options.input, options.prefix, options.call, options.engine);
+  return std::max(specials, report);
 }
 
 }  // namespace
@@ -253,6 +261,7 @@ void set_up_compare(Command& command) {
   command.flag("--all", options->all, "Every recipe with every softmax path and accumulator");
   command.option("--json", "FILE|-", options->json,
                  "Write the figures as JSON; -: to stdout, no tables");
+  options->report.add_to(command);
   options->call.add_to(command);
   options->engine.add_to(command);
   command.on_run([options] { return compare(*options); });

@@ -14,7 +14,7 @@ pytest.importorskip("tokenizers", reason="the extra octavo[eval] is not installe
 from octavo_support import octavo  # noqa: E402
 
 from octavo.eval import __main__ as command  # noqa: E402
-from octavo.eval import gguf_model, runners, statistics, variants  # noqa: E402
+from octavo.eval import gguf_model, runners, statistics, stress, variants  # noqa: E402
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 60
 
@@ -201,6 +201,20 @@ def test_an_imitation_has_the_error_of_the_library():
     assert error("fp8 only=qk qk=int8") < 0.5 * error("fp8 only=qk")
     for stage in "qkpv":
         assert 1e-3 < error(f"fp8 only={stage}") < error("fp8")
+
+
+def test_data_made_to_break_fp8():
+    for case in stress.CASES:
+        q, k, v = stress.operands(case, 256)
+        assert q.shape == (1, 256, 8, 128) and k.shape == v.shape == (1, 256, 2, 128)
+        assert all(np.array_equal(x, y) for x, y in zip(stress.operands(case, 256), (q, k, v), strict=True))
+    assert stress.error("bias", 256, recipe="block") > 4 * stress.error("bias", 256, recipe="default")
+    q, k, v = stress.operands("sink", 256)
+    weight = np.exp(np.einsum("qhd,hd->hq", q[0, -64:, :4], k[0, 0, :1].repeat(4, 0)) / 128**0.5)
+    others = np.exp(np.einsum("qhd,kd->hqk", q[0, -64:, :4], k[0, 1:, 0]) / 128**0.5).sum(-1)
+    assert 0.1 < np.median(weight / (weight + others)) < 0.9
+    with pytest.raises(ValueError, match="case is 'x'; must be one of plain, bias"):
+        stress.operands("x")
 
 
 def test_the_command(model_file, tmp_path):
