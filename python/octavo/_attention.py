@@ -133,7 +133,7 @@ def attention_quantized(
     described = [_set_operand(call, n, x, None) for n, x in zip("qkv", (qkv.q, qkv.k, qkv.v), strict=True)]
     if qkv.score_shift is not None:
         _set(call, "score_shift", qkv.score_shift, None)
-    operands = (qkv.q, qkv.k, qkv.v)
+    operands = (qkv.q, qkv.k, qkv.v, qkv.score_shift)
     return _finish(call, operands, described, qkv.layout, out, out_dtype, return_lse, key_lengths, stream)
 
 
@@ -291,7 +291,7 @@ def _place_of(operand: Any) -> Place:
 
 def _finish(
     call: _octavo.Call,
-    operands: tuple[Any, Any, Any],
+    operands: tuple[Any, ...],
     described: list[tuple[tuple[int, ...], str]],
     layout: str,
     out: Any,

@@ -6,7 +6,6 @@ import sys
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import _octavo
 from ._arguments import NUMPY_TYPES, integer
@@ -47,7 +46,10 @@ class TorchDevice:
         return self._torch.empty(shape, dtype=getattr(self._torch, _TORCH_TYPES[name]), device=self._device)
 
     def quantize(self, call: _octavo.Quantization, key_lengths: Any) -> tuple[Any, ...]:
-        """(q, k, v, score_shift, head_dim) with a tuple (codes [b, h, s, d], descale) an operand: contiguous."""
+        """(q, k, v, score_shift, head_dim) with a tuple (codes [b, h, s, d], descale) an operand.
+
+        Nothing lies in the workspace any more. Rows of codes stay as far apart as the kernels' are: 16-byte strides.
+        """
         torch, device = self._torch, self._device
         self._check_place("quantize", key_lengths)
         lengths = 0 if key_lengths is None else key_lengths.data_ptr()
@@ -66,9 +68,11 @@ class TorchDevice:
         first, shape, rows, channels, descale_first, descale_shape, name = place
         codes = workspace[first : first + math.prod(shape)].view(shape)
         if transposed:
-            positions = torch.from_numpy(position_of_key(rows)).to(self._device)
-            codes = codes.index_select(3, positions).transpose(2, 3)
-        codes = codes[:, :, :rows, :channels].contiguous().view(getattr(torch, _TORCH_FP8[name]))
+            codes = codes.index_select(3, position_of_key(torch.arange(rows, device=self._device))).transpose(2, 3)
+            codes = codes.contiguous()
+        else:
+            codes = codes[:, :, :rows].clone()
+        codes = codes[..., :channels].view(getattr(torch, _TORCH_FP8[name]))
         descale = _floats(torch, workspace, descale_first, descale_shape)
         return codes, descale[..., :rows].clone() if len(descale_shape) == 3 else descale.clone()
 
@@ -122,9 +126,8 @@ _TORCH_FP8 = {"f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2"}
 _HOST = Host()
 
 
-def position_of_key(count: int) -> NDArray[np.int64]:
-    """Where each of the first `count` keys stands in a row of the kernels' V^T (docs/format.md)."""
-    key = np.arange(count, dtype=np.int64)
+def position_of_key(key: Any) -> Any:
+    """Where keys (an array of integers) stand in a row of the kernels' V^T (docs/format.md)."""
     return key // 16 * 16 + key // 2 % 4 * 4 + key % 2 + key // 8 % 2 * 2
 
 

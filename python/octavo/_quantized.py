@@ -145,7 +145,7 @@ def quantize(
 
 
 def _all_on_torch_device(*arrays: Any) -> bool:
-    """Whether operands are PyTorch's on CUDA devices; refuses a mixture, and device arrays of others."""
+    """Whether operands are PyTorch's on CUDA devices; refuses a mixture with others."""
     on_device = [is_torch_cuda(x) for x in arrays]
     for name, found in zip("qkv", on_device, strict=True):
         if found != on_device[0]:

@@ -60,7 +60,7 @@ class Places {
     switch (x.granularity) {
       case Granularity::tensor: return {1};
       case Granularity::head: return {x.b, x.h};
-      case Granularity::block: return {x.b, x.h, x.descales() / (x.b * x.h)};
+      case Granularity::block: return {x.b, x.h, (x.rows + x.block_rows - 1) / x.block_rows};
       case Granularity::token: return {x.b, x.h, x.padded_rows};
     }
     return {};

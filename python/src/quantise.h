@@ -19,9 +19,9 @@ class Quantization {
                const std::string& recipe, std::vector<std::int64_t> key_lengths, std::string engine,
                int threads, bool torch_cuda);
 
-  /// Returns (q, k, v, score_shift, head_dim) with a tuple (codes [b, s, h, d], descale, name of the
-  /// type) an operand, and None for a score_shift that is not there. The arrays own the memory that
-  /// the library filled.
+  /// Returns (q, k, v, score_shift, head_dim) with a tuple (codes [b, s, h, d], descale, name of
+  /// the type) an operand, and None for a score_shift that is not there. The arrays own the memory
+  /// that the library filled.
   nb::tuple run();
 
   /// Where tensors are in device memory: bytes of it that run_on_device() needs, for its results.

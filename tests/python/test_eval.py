@@ -21,8 +21,11 @@ TEXT = "the quick brown fox jumps over the lazy dog. " * 60
 
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+def write_model(path, pre="smollm", extra=()):
     """A random Llama: 2 layers, 4 query and 2 key/value heads of 32 channels; one token a byte."""
-    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
     random = np.random.default_rng(0)
     hidden, inner, heads, kv_heads, d = 128, 256, 4, 2, 32
     alphabet = sorted(gguf_alphabet())
@@ -36,6 +39,7 @@ def model_file(tmp_path_factory):
     out.add_rope_dimension_count(d)
     out.add_rope_freq_base(50.0)
     out.add_layer_norm_rms_eps(1e-5)
+    out.add_tokenizer_pre(pre)
     out.add_token_list(alphabet)
     out.add_token_merges(["t h"])
 
@@ -54,6 +58,8 @@ def model_file(tmp_path_factory):
         tensor(f"blk.{i}.ffn_up.weight", inner, hidden)
         tensor(f"blk.{i}.ffn_down.weight", hidden, inner)
     out.add_tensor("output_norm.weight", np.full(hidden, 3, np.float32))
+    for name in extra:
+        tensor(name, len(alphabet), hidden)
     out.write_header_to_file()
     out.write_kv_data_to_file()
     out.write_tensors_to_file()
@@ -110,6 +116,11 @@ def test_names_of_variants():
         ("", "begins with ''"),
         ("default direct", "has 'direct'; must be KEY=VALUE"),
         ("default speed=1", "has speed, which default does not know"),
+        ("default+foo", "variant 'default\\+foo': .*recipe"),
+        ("strict_causal softmax=direct", "variant 'strict_causal softmax=direct': "),
+        ("default softmax=dirct", "has softmax=dirct; must be one of exact, direct"),
+        ("default promote=x", "has promote=x; must be none or a number of key tiles"),
+        ("default acc=fp32 acc=hopper", "has an option twice"),
         ("fp8 only=x", "has only=x; must be letters of q, k, p and v"),
         ("fp8 qk=int4", "has qk=int4; must be one of e4m3, int8, none"),
     ],
@@ -124,8 +135,8 @@ class Counting:
 
     description, context = "counting", 100
 
-    def __init__(self, stop_at=None):
-        self.calls, self.stop_at = [], stop_at
+    def __init__(self, stop_at=None, identity="a model"):
+        self.calls, self.stop_at, self.identity = [], stop_at, identity
 
     def losses(self, ids, variant):
         if len(self.calls) == self.stop_at:
@@ -144,7 +155,12 @@ def test_a_stopped_run_goes_on(tmp_path):
     assert rows[1].delta_percent == pytest.approx(100 * np.expm1(0.1), rel=1e-4) and rows[0].delta_percent == 0
     other_text = Counting()
     command.evaluate(other_text, names, ids[::-1], 20, "auto", tmp_path)
-    assert len(other_text.calls) == 6
+    other_model = Counting(identity="another")
+    command.evaluate(other_model, names, ids, 20, "auto", tmp_path)
+    assert len(other_text.calls) == len(other_model.calls) == 6
+    again = Counting()
+    command.evaluate(again, names, ids, 20, "auto", tmp_path)
+    assert not again.calls
 
 
 def test_losses_that_are_not_finite_are_refused(tmp_path):
@@ -155,7 +171,7 @@ def test_losses_that_are_not_finite_are_refused(tmp_path):
 
 
 def test_the_model_in_numpy(model_file):
-    runner = runners.Numpy(gguf_model.Model(model_file), "emulate")
+    runner = runners.Numpy(gguf_model.Model(model_file), "emulate", "tiny")
     ids = runner.encode(TEXT)[:200]
     assert "th" in TEXT and len(runner.encode("the")) == 2
     exact = gguf_model.token_losses(gguf_model.Model(model_file).forward(ids), ids)
@@ -164,6 +180,13 @@ def test_the_model_in_numpy(model_file):
     assert np.abs(sixteen - exact).mean() < np.abs(fp8 - exact).mean() < 0.3
     with pytest.raises(ValueError, match="'fp8 only=q' needs torch"):
         runner.losses(ids, variants.parse("fp8 only=q"))
+
+
+def test_models_that_would_be_read_wrongly_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="tokenizer.ggml.pre is 'llama-bpe'; must be 'smollm'"):
+        gguf_model.Model(write_model(tmp_path / "a.gguf", pre="llama-bpe"))
+    with pytest.raises(ValueError, match=r"tensors \['output.weight', "):
+        gguf_model.Model(write_model(tmp_path / "b.gguf", extra=["output.weight"]))
 
 
 def test_the_model_in_torch_is_that_in_numpy(model_file):

@@ -36,7 +36,7 @@ def same_as_host(device_qkv, operands, **arguments):
 
 
 def test_positions_are_a_permutation_of_each_32():
-    found = position_of_key(320)
+    found = position_of_key(np.arange(320))
     assert sorted(found) == list(range(320)) and all(found // 32 == np.arange(320) // 32)
     # Position 4 c + i holds key 2 c + i, or 8 + 2 c + i - 2 from i = 2 on (docs/format.md).
     for c in range(4):
@@ -66,8 +66,9 @@ def test_every_type_and_key_lengths_of_either_kind(dtype):
 
 @needs_hopper
 @pytest.mark.parametrize("recipe", ["default", "block", "strict_causal", "block+e5m2"])
-def test_attending_later_gives_the_same_bits(recipe):
-    operands = qkv(sq=130, sk=300, d=128, device="cuda")
+@pytest.mark.parametrize("d", [128, 72, 40])
+def test_attending_later_gives_the_same_bits(recipe, d):
+    operands = qkv(sq=130, sk=300, d=d, device="cuda")
     kept = octavo.quantize(*operands, recipe=recipe, layout="bhsd")
     want, want_lse = octavo.attention(*operands, recipe=recipe, layout="bhsd", causal=True, return_lse=True)
     for _ in range(2):
@@ -76,6 +77,49 @@ def test_attending_later_gives_the_same_bits(recipe):
     again = pickle.loads(pickle.dumps(kept))
     assert torch.equal(octavo.attention_quantized(again, causal=True), want)
     assert kept.k.dequantize("bhsd").shape == operands[1].shape
+
+
+@needs_hopper
+@pytest.mark.parametrize("shape", [{"b": 0}, {"hq": 0, "hkv": 1}, {"sq": 0, "sk": 5}], ids=str)
+@pytest.mark.parametrize("recipe", ["default", "per_tensor"])
+def test_nothing_to_quantise(shape, recipe):
+    operands = qkv(**shape, device="cuda")
+    same_as_host(octavo.quantize(*operands, recipe=recipe, layout="bhsd"), operands, recipe=recipe, layout="bhsd")
+
+
+@needs_hopper
+def test_results_keep_no_more_than_themselves_alive():
+    operands = qkv(sq=1024, d=128, device="cuda")
+    kept = octavo.quantize(*operands, layout="bhsd")
+    for x in (kept.q, kept.k, kept.v):
+        assert x.codes.untyped_storage().nbytes() == x.codes.numel()
+
+
+@needs_hopper
+def test_another_stream_keeps_temporary_operands():
+    operands = qkv(sq=700, sk=3000, d=128, device="cuda")
+    want = octavo.attention(*operands, layout="bhsd", return_lse=True)
+    side, torch_empty = torch.cuda.Stream(), []
+    for _ in range(5):
+        temporary = octavo.quantize(*operands, layout="bhsd")
+        got = octavo.attention_quantized(temporary, stream=side, return_lse=True)
+        del temporary
+        torch_empty = [torch.full((1 << 22,), float("nan"), device="cuda") for _ in range(8)]
+        side.synchronize()
+        assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
+    assert torch_empty
+
+
+@needs_hopper
+def test_a_graph_captures_it():
+    operands = qkv(sq=200, d=128, device="cuda")
+    want = octavo.quantize(*operands, layout="bhsd")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = octavo.quantize(*operands, layout="bhsd")
+    graph.replay()
+    for name in "qkv":
+        assert np.array_equal(as_numpy(getattr(got, name).codes), as_numpy(getattr(want, name).codes))
 
 
 @needs_hopper

@@ -35,7 +35,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--context", type=int, default=2048, help="tokens of a window (default: 2048)")
     parser.add_argument("--tokens", type=int, default=100_000, help="of the text that are read (default: 100000)")
     parser.add_argument("--engine", default="auto", help="auto, sm90 or emulate (default: auto)")
-    parser.add_argument("--work", type=Path, help="folder of finished windows: a call that was stopped goes on there")
+    parser.add_argument("--work", type=Path, help="folder of finished windows: a call that was stopped goes on there (not for another build of octavo)")
     parser.add_argument("--json", type=Path, help="write the table here, too")
     return parser
 
@@ -49,8 +49,9 @@ class Store:
         if folder is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        name = "".join(c if c.isalnum() or c in "+=._" else "-" for c in f"{key['variant']} {key['engine']} {shape[1] + 1}")
-        self._path, self._key = folder / f"{name}.npz", json.dumps(key, sort_keys=True)
+        self._key = json.dumps(key | {"octavo": octavo.__version__}, sort_keys=True)
+        readable = "".join(c if c.isalnum() or c in "+=._" else "-" for c in f"{key['variant']} {shape[1] + 1}")
+        self._path = folder / f"{readable}-{hashlib.sha256(self._key.encode()).hexdigest()[:12]}.npz"
         if self._path.exists():
             with np.load(self._path) as kept:
                 if str(kept["key"]) == self._key and kept["losses"].shape == shape:
@@ -77,7 +78,7 @@ def evaluate(runner: Runner, names: list[str], ids: list[int], context: int, eng
     windows = [ids[i : i + context] for i in range(0, len(ids) - context + 1, context)]
     rows, base = [], None
     for variant in parsed:
-        key = {"variant": variant.name, "engine": engine, "model": runner.description, "text": digest}
+        key = {"variant": variant.name, "engine": engine, "model": runner.identity, "text": digest}
         store = Store(work, key, (len(windows), context - 1))
         for i in tqdm(store.missing(), desc=variant.name, unit="window", leave=False, file=sys.stderr):
             store.put(i, runner.losses(windows[i], variant))

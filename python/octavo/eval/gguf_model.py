@@ -32,6 +32,7 @@ class Model:
     def __init__(self, path: Path) -> None:
         reader = gguf.GGUFReader(path)
         self.meta = reader.fields
+        self._check([t.name for t in reader.tensors])
         self.name = self.get("general.name")
         self.layers = self.get("llama.block_count")
         self.heads = self.get("llama.attention.head_count")
@@ -48,8 +49,20 @@ class Model:
                 self.w[key] = unpermute(self.w[key], heads)
         self.types = ", ".join(sorted({t.tensor_type.name for t in reader.tensors}))
 
+    def _check(self, tensors: list[str]) -> None:
+        """Refuses models that this forward pass or tokeniser would get wrong."""
+        for key, known in (("general.architecture", "llama"), ("tokenizer.ggml.pre", "smollm")):
+            if self.get(key) != known:
+                raise ValueError(f"octavo-eval: the GGUF file's {key} is {self.get(key)!r}; must be {known!r}")
+        outside = sorted(name for name in tensors if not name.startswith("blk."))
+        if outside != ["output_norm.weight", "token_embd.weight"]:
+            raise ValueError(
+                f"octavo-eval: the GGUF file has the tensors {outside} outside its layers; must have only "
+                "output_norm.weight and token_embd.weight (a tied output head, plain RoPE)"
+            )
+
     def get(self, key: str) -> Any:
-        return self.meta[key].contents()
+        return self.meta[key].contents() if key in self.meta else None
 
     def tokenizer(self) -> Tokenizer:
         """Byte-level BPE from the GGUF vocabulary; pre-tokeniser "smollm" = digits one by one, then the GPT-2 pattern.

@@ -18,6 +18,7 @@ from .variants import Imitation, Octavo, SixteenBit, Variant
 
 class Runner(Protocol):
     description: str
+    identity: str  # of the weights and of how they are run: no two models share it
     context: int  # tokens that the model was made for
 
     def encode(self, text: str) -> list[int]: ...
@@ -28,8 +29,8 @@ class Runner(Protocol):
 class Numpy:
     """A GGUF model in numpy: linear layers in FP32, attention's operands rounded to BF16."""
 
-    def __init__(self, model: gguf_model.Model, engine: str) -> None:
-        self._model, self._engine = model, engine
+    def __init__(self, model: gguf_model.Model, engine: str, identity: str) -> None:
+        self._model, self._engine, self.identity = model, engine, f"numpy {identity}"
         self.description = f"{model.name}, {model.types}, numpy in FP32, attention's operands in BF16"
         self.context = model.context
 
@@ -55,12 +56,15 @@ class Numpy:
 class Torch:
     """A causal language model of transformers, in BF16."""
 
-    def __init__(self, model: Any, encode: Any, description: str, engine: str) -> None:
+    def __init__(
+        self, model: Any, encode: Any, description: str, engine: str, identity: str, prefix: list[int] | None = None
+    ) -> None:
+        """prefix: tokens that the model wants before every window; they are not counted."""
         import torch
         from transformers import AttentionInterface
         from transformers.masking_utils import AttentionMaskInterface
 
-        self._torch, self._engine, self._encode = torch, engine, encode
+        self._torch, self._engine, self._encode, self._prefix = torch, engine, encode, prefix or []
         self._variant: Variant = SixteenBit()
         AttentionInterface.register("octavo-eval", self._attend)
         AttentionMaskInterface.register("octavo-eval", lambda *args, **kwargs: None)  # every window is causal
@@ -68,17 +72,18 @@ class Torch:
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._model = model.to(self._device, torch.bfloat16).eval()
         self.description = f"{description}, transformers in BF16 on {self._device}"
-        self.context = model.config.max_position_embeddings
+        self.identity = f"transformers {self._device} {identity}"
+        self.context = model.config.get_text_config().max_position_embeddings - len(self._prefix)
 
     def encode(self, text: str) -> list[int]:
         return list(self._encode(text))
 
     def losses(self, ids: list[int], variant: Variant) -> NDArray[Any]:
         torch, self._variant = self._torch, variant
-        tokens = torch.tensor(ids, device=self._device)
+        tokens = torch.tensor(self._prefix + ids, device=self._device)
         with torch.no_grad():
-            logits = self._model(tokens[None], use_cache=False).logits[0, :-1].float()
-            found = torch.nn.functional.cross_entropy(logits, tokens[1:], reduction="none")
+            logits = self._model(tokens[None], use_cache=False).logits[0, len(self._prefix) : -1].float()
+            found = torch.nn.functional.cross_entropy(logits, tokens[len(self._prefix) + 1 :], reduction="none")
         losses: NDArray[Any] = found.cpu().numpy()
         return losses
 
@@ -86,6 +91,13 @@ class Torch:
         self, module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **others: Any
     ) -> tuple[Any, None]:
         """q [b, hq, s, d], k, v [b, hkv, s, d] to [b, s, hq, d]."""
+        for name in ("softcap", "s_aux", "position_bias"):
+            if others.get(name) is not None:
+                raise NotImplementedError(f"octavo-eval: the model's attention has {name}, which is not evaluated yet")
+        if (others.get("sliding_window") or q.shape[2]) < q.shape[2]:
+            raise NotImplementedError(
+                f"octavo-eval: the model sees {others['sliding_window']} keys back; --context must be at most that"
+            )
         scale = scaling if scaling is not None else 1 / math.sqrt(q.shape[3])
         variant, torch = self._variant, self._torch
         if isinstance(variant, SixteenBit):
@@ -122,7 +134,7 @@ def load(model: str, engine: str) -> Runner:
     except ImportError:
         if path.is_dir():
             raise ValueError(f"octavo-eval: --model is the directory {model}; needs torch and transformers") from None
-        return Numpy(gguf_model.Model(path), engine)
+        return Numpy(gguf_model.Model(path), engine, _identity(path))
     if path.is_dir():
         tokenizer = transformers.AutoTokenizer.from_pretrained(path)
         loaded = transformers.AutoModelForCausalLM.from_pretrained(path)
@@ -130,9 +142,16 @@ def load(model: str, engine: str) -> Runner:
         def encode(text: str) -> Any:
             return tokenizer(text, add_special_tokens=False).input_ids
 
-        return Torch(loaded, encode, path.name, engine)
+        return Torch(loaded, encode, path.name, engine, _identity(path), list(tokenizer("").input_ids)[:1])
     source = gguf_model.Model(path)
-    return Torch(_llama(source), lambda text: source.tokenizer().encode(text).ids, f"{source.name}, {source.types}", engine)
+    description = f"{source.name}, {source.types}"
+    return Torch(_llama(source), lambda text: source.tokenizer().encode(text).ids, description, engine, _identity(path))
+
+
+def _identity(path: Path) -> str:
+    """Of the files of a model: where they are, their sizes and when they were written."""
+    files = sorted(x for x in path.iterdir() if x.is_file()) if path.is_dir() else [path]
+    return f"{path.resolve()} {[(x.name, x.stat().st_size, x.stat().st_mtime_ns) for x in files]}"
 
 
 def _llama(source: gguf_model.Model) -> Any:

@@ -37,12 +37,12 @@ def operands(case: str, length: int = 2048, seed: int = 0) -> tuple[Floats, Floa
         offsets = random.uniform(20, 60, (KV_HEADS, 8)) * random.choice([-1, 1], (KV_HEADS, 8))
         k[..., channels[:8]] += offsets.astype(np.float32)
         q[..., channels[:8]] += 2
+    if case in ("sink", "all"):
+        _add_sink(q, k, v)
     if case in ("massive", "all"):
         for token in {0, min(171, length - 1)}:
             k[0, token, :, channels[8:10]] *= 30
             v[0, token, :, channels[10:12]] *= 30
-    if case in ("sink", "all"):
-        _add_sink(q, k, v)
     return q, k, v
 
 

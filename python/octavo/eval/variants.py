@@ -11,6 +11,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 import octavo
 
 _STAGES = {"q", "k", "p", "v"}
@@ -49,7 +51,10 @@ Variant = Octavo | Imitation | SixteenBit
 def parse(name: str) -> Variant:
     """The variant of that name. Raises ValueError naming the word and what it may be."""
     first, *words = name.split() or [""]
-    options = dict(_pair(name, word) for word in words)
+    pairs = [_pair(name, word) for word in words]
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        raise ValueError(f"octavo-eval: variant {name!r} has an option twice; must have each once")
     if first == "bf16":
         _nothing_left(name, options)
         return SixteenBit()
@@ -58,12 +63,27 @@ def parse(name: str) -> Variant:
     known = octavo.info()["recipes"]
     if first.split("+")[0] not in known:
         raise ValueError(f"octavo-eval: variant {name!r} begins with {first!r}; must be bf16, fp8 or one of {known}")
-    arguments: dict[str, Any] = {"recipe": first, "softmax": options.pop("softmax", "exact")}
-    arguments["accumulator"] = options.pop("acc", "hopper")
     promote = options.pop("promote", "1")
-    arguments["promote_every"] = 0 if promote == "none" else int(promote)
+    if promote != "none" and not promote.isdecimal():
+        raise ValueError(f"octavo-eval: variant {name!r} has promote={promote}; must be none or a number of key tiles")
+    arguments: dict[str, Any] = {
+        "recipe": first,
+        "softmax": _one_of(name, options, "softmax", ("exact", "direct")),
+        "accumulator": _one_of(name, options, "acc", ("hopper", "fp32")),
+        "promote_every": 0 if promote == "none" else int(promote),
+    }
     _nothing_left(name, options)
+    _try(name, arguments)
     return Octavo(name, arguments)
+
+
+def _try(name: str, arguments: dict[str, Any]) -> None:
+    """Raises ValueError where the library refuses the combination, before any model has run."""
+    x = np.zeros((1, 1, 1, 8), np.float32)
+    try:
+        octavo.attention(x, x, x, engine="emulate", **arguments)
+    except (ValueError, NotImplementedError) as error:
+        raise ValueError(f"octavo-eval: variant {name!r}: {error}") from None
 
 
 def _imitation(name: str, options: dict[str, str]) -> Imitation:

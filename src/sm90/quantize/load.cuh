@@ -8,7 +8,6 @@
 
 #include <cuda_fp16.h>
 
-#include <type_traits>
 #include <utility>
 
 #include "sm90/ptx/cp_async.cuh"
@@ -17,28 +16,25 @@
 
 namespace octavo::sm90 {
 
-/// kSize elements (eight, or four) of kBytes bytes as they lie in memory.
-template <int kBytes, int kSize = kChannels>
+/// Eight elements of kBytes bytes as they lie in memory.
+template <int kBytes>
 struct Unit {
-  static constexpr int kWords = kSize * kBytes / 4;
-  alignas(kWords < 4 ? 8 : 16) std::uint32_t word[kWords];
+  static constexpr int kWords = kChannels * kBytes / 4;
+  std::uint32_t word[kWords];
 };
 
-/// `wide`: x is a multiple of the unit's size, or of 16 bytes where that is more.
-template <int kBytes, int kSize = kChannels>
-__device__ Unit<kBytes, kSize> load_unit(const char* x, bool wide) {
-  using Result = Unit<kBytes, kSize>;
-  using Piece = std::conditional_t<Result::kWords == 2, uint2, uint4>;
-  constexpr int kPieceWords = sizeof(Piece) / 4;
-  Result unit;
+template <int kBytes>
+__device__ Unit<kBytes> load_unit(const char* x, bool wide) {
+  Unit<kBytes> unit;
   if (wide) {
 #pragma unroll
-    for (int w = 0; w < Result::kWords; w += kPieceWords) {
-      *reinterpret_cast<Piece*>(unit.word + w) = *reinterpret_cast<const Piece*>(x + 4 * w);
+    for (int w = 0; w < Unit<kBytes>::kWords; w += 4) {
+      const uint4 v = *reinterpret_cast<const uint4*>(x + 4 * w);
+      unit.word[w] = v.x, unit.word[w + 1] = v.y, unit.word[w + 2] = v.z, unit.word[w + 3] = v.w;
     }
   } else {
 #pragma unroll
-    for (int w = 0; w < Result::kWords; ++w) {
+    for (int w = 0; w < Unit<kBytes>::kWords; ++w) {
       if constexpr (kBytes == 2) {
         const auto* half = reinterpret_cast<const std::uint16_t*>(x) + 2 * w;
         unit.word[w] = half[0] | static_cast<std::uint32_t>(half[1]) << 16;
@@ -65,10 +61,10 @@ struct NoFlip {
 
 /// FP32 of kCount units, the type looked at once. `flip`: of channel j of unit i, the bits that are
 /// exchanged in the FP32 value: none or the sign, which costs BF16 no instruction.
-template <int kBytes, int kSize, int kCount, typename Flip>
-__device__ void unpack(const Unit<kBytes, kSize> (&unit)[kCount], DType dtype, const Flip& flip,
-                       float (&x)[kCount][kSize]) {
-  constexpr int kWords = Unit<kBytes, kSize>::kWords;
+template <int kBytes, int kCount, typename Flip>
+__device__ void unpack(const Unit<kBytes> (&unit)[kCount], DType dtype, const Flip& flip,
+                       float (&x)[kCount][kChannels]) {
+  constexpr int kWords = Unit<kBytes>::kWords;
   if constexpr (kBytes == 4) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {

@@ -80,7 +80,8 @@ struct AnglePlace {
     constexpr int kGroup = 16 * kApart;
     return (rope.half + kGroup - 1) / kGroup * kGroup * 4;
   }
-  /// Offset of the four angles from i on, a multiple of 4: that of i % 64 and that of the rest.
+  /// Offset of the four angles from i on, a multiple of 4: the sum of those of i % (16 kApart) and
+  /// of the rest.
   static __device__ constexpr int at(int i) {
     const int four = i / 4, group = four / (4 * kApart);
     return ((four % 4 + 4 * group) * 2 * kApart + four / 4 % kApart) * 4;
