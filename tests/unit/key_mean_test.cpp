@@ -47,8 +47,8 @@ TEST_P(KeyMeanRuns, CoverAllOfAShortSequenceAndSpanALongOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lengths, KeyMeanRuns,
-                         testing::Values(0, 1, 3, 4, 5, 127, 128, 129, 132, 133, 511, 513, 799, 1023, 1024,
-                                         1025, 4224, 16384, 131072, 1000003));
+                         testing::Values(0, 1, 3, 4, 5, 127, 128, 129, 132, 133, 511, 513, 799,
+                                         1023, 1024, 1025, 4224, 16384, 131072, 1000003));
 
 }  // namespace
 }  // namespace octavo

@@ -130,7 +130,7 @@ TEST(MergeSplits, NanOfOneSplitIsTheRows) {
 
 /// As for halves merged by the caller (cases_causality_test.cpp).
 constexpr Bounds kSplitBounds = {0.04, 0.065};
-constexpr double kLseTolerance = 0.05;  // measured: 0.043
+constexpr double kLseTolerance = 0.05;        // measured: 0.043
 constexpr std::array kSplits = {1, 2, 3, 7};  // of 5 key tiles: 7 leave empty ones
 
 void expect_agrees(const Result& got, const Result& want, const Bounds& bounds = kSplitBounds) {
