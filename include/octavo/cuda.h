@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "octavo/attention.h"
 #include "octavo/quantize.h"
@@ -33,6 +34,8 @@ struct DeviceOperand {
   std::int64_t block_rows = 128;  ///< rows of a block under Granularity::block
 
   std::int64_t code_bytes() const { return b * h * padded_rows * padded_d; }
+  /// [1], [b, h], [b, h, blocks] or [b, h, padded_rows], by granularity.
+  std::vector<std::int64_t> descale_shape() const;
   std::int64_t descales() const;
 };
 

@@ -50,13 +50,9 @@ class TorchDevice:
 
         Nothing lies in the workspace any more. Rows of codes stay as far apart as the kernels' are: 16-byte strides.
         """
-        torch, device = self._torch, self._device
-        self._check_place("quantize", key_lengths)
-        lengths = 0 if key_lengths is None else key_lengths.data_ptr()
-        bytes_needed = call.workspace_bytes()
-        workspace = torch.empty(max(bytes_needed, 1), dtype=torch.uint8, device=device)
-        queue = torch._C._cuda_getCurrentRawStream(device.index)
-        q, k, v, shift, head_dim = call.run_on_device(queue, workspace.data_ptr(), bytes_needed, lengths)
+        torch = self._torch
+        workspace, arguments = self._launch("quantize", call, key_lengths)
+        q, k, v, shift, head_dim = call.run_on_device(*arguments)
         operands = [self._operand(workspace, x, transposed) for x, transposed in ((q, False), (k, False), (v, True))]
         if shift < 0:
             return (*operands, None, head_dim)
@@ -76,18 +72,20 @@ class TorchDevice:
         descale = _floats(torch, workspace, descale_first, descale_shape)
         return codes, descale[..., :rows].clone() if len(descale_shape) == 3 else descale.clone()
 
-    def _check_place(self, function: str, key_lengths: Any) -> None:
-        device = self._device
+    def _launch(self, function: str, call: Any, key_lengths: Any) -> tuple[Any, tuple[int, int, int, int]]:
+        """A workspace for the call, and the arguments of its run_on_device() on the current stream."""
+        torch, device = self._torch, self._device
         if key_lengths is not None and key_lengths.device != device:
             raise ValueError(f"{function}: key_lengths are on {key_lengths.device}; must be on {device} like q")
-
-    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, arrays: tuple[Any, ...]) -> None:
-        torch, device = self._torch, self._device
-        self._check_place("attention_forward", key_lengths)
-        lengths = 0 if key_lengths is None else key_lengths.data_ptr()
         bytes_needed = call.workspace_bytes()
         workspace = torch.empty(max(bytes_needed, 1), dtype=torch.uint8, device=device)
         queue = torch._C._cuda_getCurrentRawStream(device.index)  # as torch's own generated code asks
+        lengths = 0 if key_lengths is None else key_lengths.data_ptr()
+        return workspace, (queue, workspace.data_ptr(), bytes_needed, lengths)
+
+    def run(self, call: _octavo.Call, stream: Any, key_lengths: Any, arrays: tuple[Any, ...]) -> None:
+        torch, device = self._torch, self._device
+        workspace, (queue, *others) = self._launch("attention_forward", call, key_lengths)
         if stream is not None and _stream_address(stream) != queue:
             queue = _stream_address(stream)
             other = torch.cuda.ExternalStream(queue, device) if queue else torch.cuda.default_stream(device)
@@ -97,7 +95,7 @@ class TorchDevice:
             for tensor in (workspace, key_lengths, *_parts(arrays)):
                 if is_torch_cuda(tensor):
                     tensor.record_stream(other)
-        call.run_on_device(queue, workspace.data_ptr(), bytes_needed, lengths)
+        call.run_on_device(queue, *others)
 
 
 class CudaDevice:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from . import _octavo
 from ._arguments import NUMPY_TYPES, dtype_name, dtype_names, exchangeable, integer, lengths, library_name, text
-from ._place import TorchDevice, device_lengths, is_torch_cuda, place_of
+from ._place import TorchDevice, device_lengths, is_torch_cuda
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ def quantize(
     """
     names = dtype_names("quantize", dtype)
     arrays = [exchangeable("quantize", n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
-    place = place_of(q)
+    on_device = _all_on_torch_device(q, k, v)
     call = _octavo.Quantization(
         *(array for array, _ in arrays),
         dtypes=[stated for _, stated in arrays],
@@ -133,13 +133,12 @@ def quantize(
         key_lengths=[] if is_torch_cuda(key_lengths) else lengths("quantize", key_lengths),
         engine=text("quantize", "engine", engine),
         threads=integer("quantize", "threads", threads),
-        torch_cuda=_all_on_torch_device(q, k, v),
+        torch_cuda=on_device,
     )
-    if isinstance(place, TorchDevice):
-        batch = q.shape[0]
-        found = place.quantize(call, device_lengths("quantize", key_lengths, batch))
+    if on_device:
+        found = TorchDevice(q).quantize(call, device_lengths("quantize", key_lengths, q.shape[0]))
         return _assembled(found, recipe, layout, "bhsd")
-    if key_lengths is not None and is_torch_cuda(key_lengths):
+    if is_torch_cuda(key_lengths):
         raise ValueError("quantize: key_lengths are in device memory; must be where q is")
     return _assembled(call.run(), recipe, layout, "bshd")
 

@@ -86,10 +86,7 @@ std::size_t Call::workspace_bytes() const {
 
 void Call::run_on_device(std::uintptr_t stream, std::uintptr_t workspace, std::size_t bytes,
                          std::uintptr_t key_lengths) const {
-  if (params_.engine != "auto" && params_.engine != "sm90") {
-    throw Error(ErrorCode::unsupported, std::string(kFunction) + ": engine is " + params_.engine +
-                                            "; must be auto or sm90 for arrays in device memory");
-  }
+  require_device_engine(kFunction, params_.engine);
   const nb::gil_scoped_release release;
   const CurrentDevice current(params_.q.device.index);
   counting_axes(bhsd_, [&] {

@@ -5,6 +5,16 @@
 
 #include "octavo/error.h"
 
+namespace octavo::python {
+
+void require_device_engine(const char* function, const std::string& engine) {
+  if (engine == "auto" || engine == "sm90") return;
+  throw Error(ErrorCode::unsupported, std::string(function) + ": engine is " + engine +
+                                          "; must be auto or sm90 for arrays in device memory");
+}
+
+}  // namespace octavo::python
+
 #ifdef OCTAVO_WITH_CUDA
 
 #include <cuda_runtime_api.h>

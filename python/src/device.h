@@ -13,6 +13,9 @@
 
 namespace octavo::python {
 
+/// Throws Error{unsupported} unless this engine takes arrays in device memory.
+void require_device_engine(const char* function, const std::string& engine);
+
 /// Makes a device the calling thread's current one while it lives.
 class CurrentDevice {
  public:

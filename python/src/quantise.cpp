@@ -53,17 +53,7 @@ class Places {
   nb::tuple operand(const DeviceOperand& x, const std::vector<std::int64_t>& codes,
                     std::int64_t d) const {
     return nb::make_tuple(offset(x.codes), nb::cast(codes), x.rows, d, offset(x.descale),
-                          nb::cast(descale_shape(x)), dtype_name(x.dtype));
-  }
-
-  static std::vector<std::int64_t> descale_shape(const DeviceOperand& x) {
-    switch (x.granularity) {
-      case Granularity::tensor: return {1};
-      case Granularity::head: return {x.b, x.h};
-      case Granularity::block: return {x.b, x.h, (x.rows + x.block_rows - 1) / x.block_rows};
-      case Granularity::token: return {x.b, x.h, x.padded_rows};
-    }
-    return {};
+                          nb::cast(x.descale_shape()), dtype_name(x.dtype));
   }
 
   std::uintptr_t workspace_;
@@ -114,10 +104,7 @@ std::size_t Quantization::workspace_bytes() const {
 
 nb::tuple Quantization::run_on_device(std::uintptr_t stream, std::uintptr_t workspace,
                                       std::size_t bytes, std::uintptr_t key_lengths) const {
-  if (params_.engine != "auto" && params_.engine != "sm90") {
-    throw Error(ErrorCode::unsupported, std::string(kFunction) + ": engine is " + params_.engine +
-                                            "; must be auto or sm90 for arrays in device memory");
-  }
+  require_device_engine(kFunction, params_.engine);
   DeviceQkv result;
   {
     const nb::gil_scoped_release release;

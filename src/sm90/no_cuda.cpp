@@ -16,6 +16,7 @@ namespace {
 
 }  // namespace
 
+std::vector<std::int64_t> DeviceOperand::descale_shape() const { return {0}; }
 std::int64_t DeviceOperand::descales() const { return 0; }
 
 DeviceOperand device_operand(const TensorView&, Granularity, bool) {

@@ -19,6 +19,11 @@ namespace {
   throw Error(ErrorCode::invalid_argument, "quantize_on_device: " + sentence);
 }
 
+std::int64_t descales_of_a_head(const DeviceOperand& x) {
+  if (x.granularity == Granularity::token) return x.padded_rows;
+  return x.granularity == Granularity::block ? ceil_div(x.rows, x.block_rows) : 1;
+}
+
 /// Hands out aligned pieces of a workspace; with a null base it only counts.
 class Arena {
  public:
@@ -335,14 +340,18 @@ DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std:
 
 namespace octavo {
 
-std::int64_t DeviceOperand::descales() const {
+std::vector<std::int64_t> DeviceOperand::descale_shape() const {
   switch (granularity) {
-    case Granularity::tensor: return 1;
-    case Granularity::head: return b * h;
-    case Granularity::block: return b * h * ceil_div(rows, block_rows);
-    case Granularity::token: return b * h * padded_rows;
+    case Granularity::tensor: return {1};
+    case Granularity::head: return {b, h};
+    case Granularity::block:
+    case Granularity::token: return {b, h, sm90::descales_of_a_head(*this)};
   }
-  return 0;
+  return {0};
+}
+
+std::int64_t DeviceOperand::descales() const {
+  return granularity == Granularity::tensor ? 1 : b * h * sm90::descales_of_a_head(*this);
 }
 
 DeviceOperand device_operand(const TensorView& x, Granularity granularity, bool is_query) {

@@ -40,20 +40,15 @@ QuantizedTensor to_host(const DeviceOperand& x, bool is_v, bool padded_channels)
     }
   }
   out.descale = fetch(x.descale, x.descales());
-  switch (x.granularity) {
-    case Granularity::tensor: out.descale_shape = {1}; break;
-    case Granularity::head: out.descale_shape = {x.b, x.h}; break;
-    case Granularity::block: out.descale_shape = {x.b, x.h, ceil_div(x.rows, x.block_rows)}; break;
-    case Granularity::token: {
-      out.descale_shape = {x.b, x.h, x.rows};
-      std::vector<float> kept;
-      for (std::int64_t head = 0; head < x.b * x.h; ++head) {
-        const auto first = out.descale.begin() + head * x.padded_rows;
-        kept.insert(kept.end(), first, first + x.rows);
-      }
-      out.descale = std::move(kept);
-    }
+  out.descale_shape = x.descale_shape();
+  if (x.granularity != Granularity::token) return out;
+  out.descale_shape.back() = x.rows;
+  std::vector<float> kept;
+  for (std::int64_t head = 0; head < x.b * x.h; ++head) {
+    const auto first = out.descale.begin() + head * x.padded_rows;
+    kept.insert(kept.end(), first, first + x.rows);
   }
+  out.descale = std::move(kept);
   return out;
 }
 
