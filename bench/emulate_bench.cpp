@@ -39,7 +39,7 @@ BENCHMARK(end_to_end)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->UseRealTim
 
 void product(benchmark::State& state) {
   const std::int64_t rows = 128, cols = 128, depth = 128;
-  emulate::Fp8Tile a(rows, depth), b(depth, cols);
+  emulate::CodeTile a(rows, depth), b(depth, cols);
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(rows * depth));
   std::uint64_t seed = 7;
   for (auto& code : codes) code = static_cast<std::uint8_t>(split_mix(seed) % 0x7f);

@@ -109,9 +109,10 @@ void Call::describe_in(Metadata& metadata) const {
 
 void NumericFlags::add_to(Command& command) {
   command.group("How it is computed");
-  command.option("--recipe", "NAME", recipe,
-                 "per_tensor, per_head, block, default or strict_causal; +rotate, +smooth, +e5m2 "
-                 "behind it (default: default, or block where an operand is FP8 already)");
+  command.option(
+      "--recipe", "NAME", recipe,
+      "per_tensor, per_head, block, default or strict_causal; +rotate, +smooth, +int8 "
+      "or +e5m2 behind it (default: default, or block where an operand is quantised already)");
   command.option("--softmax", "PATH", softmax,
                  "exact or direct (E4M3 codes straight from the scores)");
   command.option("--accumulator", "MODEL", accumulator, "hopper (14 bits, truncated) or fp32");

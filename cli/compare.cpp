@@ -24,7 +24,7 @@ namespace {
 constexpr const char* kFooter = R"(
 Every group of q, k and v in IN is computed by each recipe and held against the double-precision
 reference; then the default recipe with the other softmax paths and accumulators. Operands that are
-FP8 already are taken as they are. Outputs are F32, so that nothing but FP8 is measured.
+quantised already are taken as they are. Outputs are F32, so that nothing but FP8 is measured.
 
 Exit code 1 where NaNs or infinities are not where the reference has them although the operands are
 finite. NaNs and infinities of the operands spread over a tile (docs/data_path.md). Exit code 1 also
@@ -56,7 +56,7 @@ std::vector<Variant> numeric_variants(const std::optional<Recipe>& recipe) {
 }
 
 std::vector<Variant> choose_variants(const Group& group, bool all) {
-  if (group.any_fp8()) return numeric_variants(std::nullopt);
+  if (group.any_quantised()) return numeric_variants(std::nullopt);
   std::vector<Variant> variants;
   for (const std::string& name : recipe_names()) {
     if (!all) {
@@ -170,7 +170,7 @@ GroupResult measure(const Group& group, const Call& call, const Options& options
   result.reference_seconds = run(params, reference, reference_stats);
   result.reference_rms = rms(reference.out);
 
-  if (!options.all && !group.any_fp8()) result.recipes = recipe_names().size();
+  if (!options.all && !group.any_quantised()) result.recipes = recipe_names().size();
   for (const Variant& variant : choose_variants(group, options.all)) {
     progress.begin_step(step++, group.prefix + " " + variant.text());
     result.variants.push_back(

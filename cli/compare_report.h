@@ -14,7 +14,7 @@ namespace octavo::cli {
 
 /// One way to compute a call.
 struct Variant {
-  std::optional<Recipe> recipe;  ///< none: the operands are FP8 already
+  std::optional<Recipe> recipe;  ///< none: the operands are quantised already
   SoftmaxPath softmax = SoftmaxPath::exact;
   Accumulator accumulator = Accumulator::hopper;
   int promote = 1;

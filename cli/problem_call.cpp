@@ -31,7 +31,9 @@ AttentionParams hollow_call(const workload::Problem& p) {
   }
   params.out = operand(p.out, p.layout, p.b, p.sq, p.hq, p.dv);
   if (is_fp8(p.in)) {
-    params.k.dtype = params.v.dtype = p.recipe.kv_format;
+    params.q.dtype = p.recipe.qk_format;
+    params.k.dtype = p.recipe.k_format();
+    params.v.dtype = p.recipe.kv_format;
     params.q_descale = params.k_descale = params.v_descale =
         contiguous(&placeholder, DType::f32, {1});
   } else {

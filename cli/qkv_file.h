@@ -2,10 +2,10 @@
 // Q, K and V in safetensors files: where they are, how they lie, what comes with them.
 //
 // A group is the tensors PREFIXq, PREFIXk and PREFIXv; a file may hold several ("layer00.q", ..) or
-// one without prefix. FP8 operands bring PREFIXq_descale and so on, and PREFIXscore_shift where K
-// was smoothed. Metadata of the file that describe the call are its defaults: causal ("true" or
-// "false"), octavo.window ("L,R"), octavo.softcap, octavo.sm_scale, octavo.key_lengths ("A,B,.."),
-// octavo.layout ("bshd" or "bhsd").
+// one without prefix. Operands in 8 bits bring PREFIXq_descale and so on, and PREFIXscore_shift
+// where K was smoothed. Metadata of the file that describe the call are its defaults: causal
+// ("true" or "false"), octavo.window ("L,R"), octavo.softcap, octavo.sm_scale, octavo.key_lengths
+// ("A,B,.."), octavo.layout ("bshd" or "bhsd").
 #pragma once
 
 #include <map>
@@ -25,7 +25,9 @@ struct Group {
   TensorView q_descale, k_descale, v_descale, score_shift;
   int rank = 4;  ///< in the file; 3 stands for a batch of 1
 
-  bool any_fp8() const { return is_fp8(q.dtype) || is_fp8(k.dtype) || is_fp8(v.dtype); }
+  bool any_quantised() const {
+    return is_quantised(q.dtype) || is_quantised(k.dtype) || is_quantised(v.dtype);
+  }
 };
 
 /// The prefixes of all groups in a file, sorted. Throws Error{io} where there is none.

@@ -103,7 +103,7 @@ run_sanitize() {
 # The package of $build/python, or another folder's that OCTAVO_PYTHON names, under the python3 that has PyTorch.
 run_python() {
   export OCTAVO_PYTHON=${OCTAVO_PYTHON:-$build/python}
-  export PYTHONPATH=$OCTAVO_PYTHON
+  export PYTHONPATH=$OCTAVO_PYTHON${PYTHONPATH:+:$PYTHONPATH}
   stage python_tests 240 python3 -m pytest -q -p no:cacheprovider tests/python/test_torch.py tests/python/test_torch_quantize.py tests/python/test_transformers.py \
     tests/python/test_diffusers.py
   stage python_calls 60 python3 bench/python_calls.py "$out/python_calls.json"

@@ -21,7 +21,8 @@ enum class Granularity : std::uint8_t {
 
 const char* granularity_name(Granularity granularity) noexcept;
 
-/// How operands in 16 or 32 bits become FP8. Named recipes below; any field may be changed.
+/// How operands in 16 or 32 bits become codes of 8 bits. Named recipes below; any field may be
+/// changed.
 struct Recipe {
   Granularity q = Granularity::block;
   Granularity k = Granularity::block;
@@ -29,7 +30,11 @@ struct Recipe {
   bool rotate = false;            ///< random-sign Hadamard of Q and K along the head dim
   bool smooth_k = false;          ///< subtract K's mean (of up to 128 keys), per (batch, kv head)
   std::uint64_t seed = 0x0c7a40;  ///< of the random signs
-  DType kv_format = DType::f8_e4m3;  ///< f8_e5m2 is for caches shared with others; Q is E4M3
+  DType qk_format = DType::f8_e4m3;  ///< of Q and K; i8 rounds rotated values four times finer
+  DType kv_format = DType::f8_e4m3;  ///< f8_e5m2, of K and V, is for caches shared with others; not
+                                     ///< with i8
+
+  DType k_format() const { return qk_format == DType::i8 ? DType::i8 : kv_format; }
 
   static Recipe per_tensor();     ///< the textbook baseline: one scale a tensor
   static Recipe per_head();       ///< one scale a (batch, head)
@@ -42,7 +47,8 @@ struct Recipe {
 };
 
 /// "default", "per_tensor", "per_head", "block", "strict_causal", each optionally followed by
-/// "+rotate", "+smooth", "+e5m2". Throws Error{invalid_argument} with the list of names.
+/// "+rotate", "+smooth", "+int8" (Q and K), "+e5m2" (K and V). Throws Error{invalid_argument} with
+/// the list of names.
 Recipe parse_recipe(const std::string& name);
 
 /// The shortest name that parse_recipe reads back, or a spelled-out list of the fields.

@@ -10,7 +10,8 @@
 namespace octavo {
 
 /// Element types. f8_e4m3 is the "fn" variant: S.1111.111 is NaN, no infinities, largest value 448.
-enum class DType : std::uint8_t { f32, f16, bf16, f8_e4m3, f8_e5m2 };
+/// i8 is two's complement; codes of Q and K use -127 to 127.
+enum class DType : std::uint8_t { f32, f16, bf16, f8_e4m3, f8_e5m2, i8 };
 
 /// Bytes of one element.
 constexpr std::size_t size_of(DType dtype) {
@@ -19,14 +20,18 @@ constexpr std::size_t size_of(DType dtype) {
     case DType::f16:
     case DType::bf16: return 2;
     case DType::f8_e4m3:
-    case DType::f8_e5m2: return 1;
+    case DType::f8_e5m2:
+    case DType::i8: return 1;
   }
   return 0;
 }
 
 constexpr bool is_fp8(DType dtype) { return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2; }
 
-/// "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2".
+/// Types of 8 bits, which come with descales.
+constexpr bool is_quantised(DType dtype) { return is_fp8(dtype) || dtype == DType::i8; }
+
+/// "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "i8".
 const char* dtype_name(DType dtype) noexcept;
 
 /// The reverse of dtype_name. Throws Error{invalid_argument} with the list of names.

@@ -14,6 +14,7 @@ _LIBRARY_NAMES = {
     "bfloat16": "bf16",
     "float8_e4m3fn": "f8_e4m3",
     "float8_e5m2": "f8_e5m2",
+    "int8": "i8",
 }
 NUMPY_TYPES: dict[str, Any] = {
     "f32": np.dtype(np.float32),
@@ -21,6 +22,7 @@ NUMPY_TYPES: dict[str, Any] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "f8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "i8": np.dtype(np.int8),
 }
 # numpy exports these neither through DLPack nor as a buffer: their bytes go, and the name beside them.
 _BYTES_OF = {"bf16": np.uint16, "f8_e4m3": np.uint8, "f8_e5m2": np.uint8}
@@ -72,7 +74,7 @@ def exchangeable(function: str, name: str, array: Any, stated: str | None) -> tu
         return array.view(_BYTES_OF[own]), own
     if array.dtype.kind not in "biufc":
         raise ValueError(
-            f"{function}: {name}.dtype is {array.dtype}; must be f32, f16, bf16, f8_e4m3 or f8_e5m2"
+            f"{function}: {name}.dtype is {array.dtype}; must be f32, f16, bf16, f8_e4m3, f8_e5m2 or i8"
         )
     return array, stated
 

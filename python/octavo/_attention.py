@@ -60,8 +60,8 @@ def attention(
     softcap        scores become softcap tanh(score / softcap); 0: off
     sm_scale       default 1 / sqrt(d)
     recipe         how operands become FP8: "per_tensor", "per_head", "block", "default" or "strict_causal", with
-                   "+rotate", "+smooth", "+e5m2" behind it where wanted. None: "default", or "block" where an
-                   operand is FP8 already
+                   "+rotate", "+smooth", "+int8", "+e5m2" behind it where wanted. None: "default", or "block" where an
+                   operand is quantised already
     softmax        "exact", or "direct": E4M3 codes straight from the scores
     accumulator    "hopper" (bit-true model of the tensor cores) or "fp32"
     promote_every  key tiles of 128 between promotions of P V to FP32; 0: never

@@ -68,7 +68,7 @@ class TorchDevice:
             codes = codes.contiguous()
         else:
             codes = codes[:, :, :rows].clone()
-        codes = codes[..., :channels].view(getattr(torch, _TORCH_FP8[name]))
+        codes = codes[..., :channels].view(getattr(torch, _TORCH_CODES[name]))
         descale = _floats(torch, workspace, descale_first, descale_shape)
         return codes, descale[..., :rows].clone() if len(descale_shape) == 3 else descale.clone()
 
@@ -120,7 +120,7 @@ class CudaDevice:
 
 
 _TORCH_TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
-_TORCH_FP8 = {"f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2"}
+_TORCH_CODES = {"f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2", "i8": "int8"}
 _HOST = Host()
 
 

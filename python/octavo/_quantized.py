@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FP8 operands: codes with their descales (docs/format.md)."""
+"""Quantised operands: codes with their descales (docs/format.md)."""
 
 import sys
 from dataclasses import dataclass
@@ -15,14 +15,15 @@ from ._place import TorchDevice, device_lengths, is_torch_cuda
 
 @dataclass(frozen=True, eq=False)
 class QuantizedTensor:
-    """One FP8 operand: value = code * descale. Holds the arrays it is given, without copies.
+    """One quantised operand: value = code * descale. Holds the arrays it is given, without copies.
 
-    codes    [b, s, h, d] (or [b, h, s, d] for calls with layout="bhsd"): an FP8 array, or uint8 with `dtype`
+    codes    [b, s, h, d] (or [b, h, s, d] for calls with layout="bhsd"): an FP8 or int8 array, or uint8 with `dtype`
     descale  float32 of shape [1], [h], [b, h], [b, h, blocks] or [b, h, s]; a block is 64 or 128 rows of Q, 128
              of K and V
-    dtype    "f8_e4m3" or "f8_e5m2" (also as ml_dtypes, torch, .. call them); where left out, that of codes
+    dtype    "f8_e4m3", "f8_e5m2" or "i8" (also as ml_dtypes, torch, .. call them); where left out, that of codes
 
-    Pickles where its arrays do (PyTorch's float8 codes come back as uint8). Raises ValueError where codes are not FP8.
+    Pickles where its arrays do (PyTorch's float8 codes come back as uint8). Raises ValueError where codes are neither
+    FP8 nor int8.
     """
 
     codes: Any
@@ -37,8 +38,8 @@ class QuantizedTensor:
             shape, found = _octavo.describe(
                 "QuantizedTensor", "codes", *exchangeable("QuantizedTensor", "codes", self.codes, stated)
             )
-        if found not in ("f8_e4m3", "f8_e5m2"):
-            raise ValueError(f"QuantizedTensor: codes.dtype is {found}; must be f8_e4m3 or f8_e5m2")
+        if found not in ("f8_e4m3", "f8_e5m2", "i8"):
+            raise ValueError(f"QuantizedTensor: codes.dtype is {found}; must be f8_e4m3, f8_e5m2 or i8")
         if len(shape) != 4:
             raise ValueError(f"QuantizedTensor: codes.rank is {len(shape)}; must be 4")
         object.__setattr__(self, "dtype", found)
@@ -107,13 +108,13 @@ def quantize(
     engine: str = "auto",
     threads: int = 0,
 ) -> QuantizedQkv:
-    """Rotates, smooths, scales and casts Q, K and V to FP8, as attention() does within.
+    """Rotates, smooths, scales and casts Q, K and V to 8 bits, as attention() does within.
 
     q            [b, sq, hq, d], k [b, sk, hkv, d], v [b, sk, hkv, dv] in float32, float16 or bfloat16, in host
                  memory, or PyTorch tensors on one CUDA device: then the codes are tensors there, made on
                  PyTorch's current stream; layout="bhsd": [b, h, s, d]
     recipe       "per_tensor", "per_head", "block", "default" or "strict_causal", with "+rotate", "+smooth",
-                 "+e5m2" behind it where wanted
+                 "+int8" (of Q and K), "+e5m2" (of K and V) behind it where wanted
     key_lengths  valid keys of each batch entry, integers or an int32 CUDA tensor [b]; keys past them become code 0
     dtype        the type of arrays that are uint16: "bf16" or "f16"; one, or one each for q, k and v
     engine       "auto", "emulate" or "sm90": the same bits

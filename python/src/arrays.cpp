@@ -11,7 +11,7 @@
 namespace octavo::python {
 namespace {
 
-constexpr const char* kTypes = "f32, f16, bf16, f8_e4m3 or f8_e5m2";
+constexpr const char* kTypes = "f32, f16, bf16, f8_e4m3, f8_e5m2 or i8";
 
 [[noreturn]] void refuse(const Argument& argument, const std::string& rest) {
   throw Error(ErrorCode::invalid_argument,
@@ -24,7 +24,8 @@ bool is(nb::dlpack::dtype type, nb::dlpack::dtype_code code, int bits) {
 
 /// The library's type of an array that says what its elements are.
 std::optional<DType> own_dtype(nb::dlpack::dtype type) {
-  for (const DType own : {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::f8_e5m2}) {
+  for (const DType own :
+       {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::f8_e5m2, DType::i8}) {
     const nb::dlpack::dtype named = dlpack_dtype(own);
     if (named.code == type.code && named.bits == type.bits && named.lanes == type.lanes) return own;
   }
@@ -161,6 +162,7 @@ nb::dlpack::dtype torch_dtype(const Argument& argument, nb::handle dtype) {
       {"torch.bfloat16", dlpack_dtype(DType::bf16)},
       {"torch.float8_e4m3fn", dlpack_dtype(DType::f8_e4m3)},
       {"torch.float8_e5m2", dlpack_dtype(DType::f8_e5m2)},
+      {"torch.int8", dlpack_dtype(DType::i8)},
       {"torch.uint8", bytes(8)},
       {"torch.uint16", bytes(16)},
   };
@@ -201,6 +203,7 @@ nb::dlpack::dtype dlpack_dtype(DType dtype) {
     case DType::bf16: return of(Code::Bfloat);
     case DType::f8_e4m3: return of(Code::Float8_E4M3FN);
     case DType::f8_e5m2: return of(Code::Float8_E5M2);
+    case DType::i8: return of(Code::Int);
     default: return of(Code::Float);
   }
 }

@@ -7,6 +7,7 @@
 #include "core/e4m3.h"
 #include "core/e5m2.h"
 #include "core/half.h"
+#include "core/int8.h"
 #include "core/problem.h"
 
 namespace octavo {
@@ -22,6 +23,7 @@ inline float load_element(const std::byte* row, DType dtype, std::int64_t i) {
     case DType::bf16: std::memcpy(&half, at, 2); return bf16_to_float(half);
     case DType::f8_e4m3: return E4m3::decode(static_cast<std::uint8_t>(*at));
     case DType::f8_e5m2: return E5m2::decode(static_cast<std::uint8_t>(*at));
+    case DType::i8: return decode_int8(static_cast<std::uint8_t>(*at));
   }
   return 0;
 }
@@ -41,6 +43,7 @@ inline void store_element(std::byte* row, DType dtype, std::int64_t i, float x) 
       return;
     case DType::f8_e4m3: *at = static_cast<std::byte>(E4m3::encode(x)); return;
     case DType::f8_e5m2: *at = static_cast<std::byte>(E5m2::encode(x)); return;
+    case DType::i8: *at = static_cast<std::byte>(encode_int8(x, 1.0f)); return;
   }
 }
 

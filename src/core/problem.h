@@ -20,11 +20,11 @@ struct Dims {
   std::int64_t group() const { return hq / hkv; }  // query heads that share a K and V head
 };
 
-/// One operand: its view and, where it came in FP8, its descales.
+/// One operand: its view and, where it came in 8 bits, its descales.
 struct Operand {
   TensorView x;
   DescaleMap descale;
-  bool quantised() const { return is_fp8(x.dtype); }
+  bool quantised() const { return is_quantised(x.dtype); }
 };
 
 struct AttentionProblem {
@@ -43,6 +43,11 @@ struct AttentionProblem {
   int num_splits = 1;
   int threads = 1;
   std::function<void(double)> progress;
+
+  /// Formats of the codes.
+  DType q_format() const { return q.quantised() ? q.x.dtype : recipe.qk_format; }
+  DType k_format() const { return k.quantised() ? k.x.dtype : recipe.k_format(); }
+  DType v_format() const { return v.quantised() ? v.x.dtype : recipe.kv_format; }
 
   Mask mask_of(std::int64_t batch) const {
     return make_mask(mask, dims.sq, key_lengths[static_cast<std::size_t>(batch)]);

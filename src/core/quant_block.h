@@ -3,14 +3,17 @@
 //
 //   descale = max(amax, kMinAmax) / max_code        scale = max_code / max(amax, kMinAmax)
 //
-// amax is over finite elements only: one infinity must not flatten its block. kMinAmax keeps scale
-// finite, so an all-zero block needs no special case: its codes are 0 and its descale tiny.
+// amax is over finite elements only: one infinity must not flatten its block. INT8 has no code for
+// what is not finite: there a block with such an element has amax, scale and descale NaN. kMinAmax
+// keeps scale finite, so an all-zero block needs no special case: its codes are 0 and its descale
+// tiny.
 #pragma once
 
 #include <cstdint>
 
 #include "core/e4m3.h"
 #include "core/e5m2.h"
+#include "core/int8.h"
 #include "octavo/quantize.h"
 
 namespace octavo {
@@ -21,7 +24,7 @@ inline constexpr int kQuantBlockKv = 128;  // rows; one key tile
 inline constexpr float kMinAmax = 0x1p-110f;  // 57344 / 2^-110 < 2^126: scale stays finite
 
 constexpr float max_magnitude(DType format) {
-  return format == DType::f8_e5m2 ? kE5m2Max : kE4m3Max;
+  return format == DType::i8 ? kInt8Max : format == DType::f8_e5m2 ? kE5m2Max : kE4m3Max;
 }
 
 struct ScalePair {
@@ -31,7 +34,7 @@ struct ScalePair {
 
 /// FP32, two correctly rounded divisions.
 constexpr ScalePair scale_of(float amax, DType format) {
-  const float a = amax > kMinAmax ? amax : kMinAmax;
+  const float a = amax < kMinAmax ? kMinAmax : amax;
   const float top = max_magnitude(format);
   return {top / a, a / top};
 }

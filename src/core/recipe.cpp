@@ -76,24 +76,27 @@ Recipe parse_recipe(const std::string& name) {
         recipe.rotate = true;
       } else if (option == "smooth") {
         recipe.smooth_k = true;
+      } else if (option == "int8") {
+        recipe.qk_format = DType::i8;
       } else if (option == "e5m2") {
         recipe.kv_format = DType::f8_e5m2;
       } else {
-        refuse("recipe option", option, "rotate, smooth or e5m2");
+        refuse("recipe option", option, "rotate, smooth, int8 or e5m2");
       }
       at = next;
     }
     return recipe;
   }
   refuse("recipe", base,
-         "one of per_tensor, per_head, block, default, strict_causal, with +rotate, +smooth or "
-         "+e5m2 behind it where wanted");
+         "one of per_tensor, per_head, block, default, strict_causal, with +rotate, +smooth, "
+         "+int8 or +e5m2 behind it where wanted");
 }
 
 std::string recipe_name(const Recipe& recipe) {
   // Fewest options first.
   static constexpr const char* kOptions[] = {
       "",      "+rotate",      "+smooth",      "+rotate+smooth",
+      "+int8", "+rotate+int8", "+smooth+int8", "+rotate+smooth+int8",
       "+e5m2", "+rotate+e5m2", "+smooth+e5m2", "+rotate+smooth+e5m2"};
   for (const char* options : kOptions) {
     for (const auto& [name, make] : kNamed) {
@@ -106,6 +109,7 @@ std::string recipe_name(const Recipe& recipe) {
                         ",k:" + granularity_name(recipe.k) + ",v:" + granularity_name(recipe.v);
   if (recipe.rotate) spelled += "+rotate";
   if (recipe.smooth_k) spelled += "+smooth";
+  if (recipe.qk_format == DType::i8) spelled += "+int8";
   if (recipe.kv_format == DType::f8_e5m2) spelled += "+e5m2";
   return spelled;
 }

@@ -23,8 +23,11 @@ inline constexpr float kDirectShift = -0.457f;
 inline constexpr float kDirectTop = 8.0f * (kPExponentShift + 7.0f) + kDirectShift;
 
 /// A scale factor of scores is kept inside FP32's normal range, so that -inf times it stays -inf
-/// and 0 times it stays 0, whatever the descales.
-inline float clamp_factor(float c) { return std::fmin(std::fmax(c, 0x1p-126f), 0x1.fffffep127f); }
+/// and 0 times it stays 0, whatever the descales. NaN stays NaN.
+inline float clamp_factor(float c) {
+  constexpr float kLeast = 0x1p-126f, kMost = 0x1.fffffep127f;
+  return c < kLeast ? kLeast : c > kMost ? kMost : c;
+}
 
 inline constexpr double kLog2E = std::numbers::log2e;
 inline constexpr double kLn2 = std::numbers::ln2;

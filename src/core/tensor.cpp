@@ -14,16 +14,18 @@ const char* dtype_name(DType dtype) noexcept {
     case DType::bf16: return "bf16";
     case DType::f8_e4m3: return "f8_e4m3";
     case DType::f8_e5m2: return "f8_e5m2";
+    case DType::i8: return "i8";
   }
   return "?";
 }
 
 DType parse_dtype(const std::string& name) {
-  for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::f8_e5m2}) {
+  for (DType dtype :
+       {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::f8_e5m2, DType::i8}) {
     if (name == dtype_name(dtype)) return dtype;
   }
   throw Error(ErrorCode::invalid_argument,
-              "dtype is '" + name + "'; must be one of f32, f16, bf16, f8_e4m3, f8_e5m2");
+              "dtype is '" + name + "'; must be one of f32, f16, bf16, f8_e4m3, f8_e5m2, i8");
 }
 
 TensorView contiguous(void* data, DType dtype, std::initializer_list<std::int64_t> shape,

@@ -157,7 +157,10 @@ Dims check_shapes(const Judge& judge, const TensorView& q, const TensorView& k,
                    "be a multiple of k.shape[2] (" + text(k.shape[2]) + ")"};
   });
   judge.require(q.dtype != DType::f8_e5m2, [&] {
-    return Refusal{"q.dtype", "f8_e5m2", "be f32, f16, bf16 or f8_e4m3"};
+    return Refusal{"q.dtype", "f8_e5m2", "be f32, f16, bf16, f8_e4m3 or i8"};
+  });
+  judge.require(v.dtype != DType::i8, [&] {
+    return Refusal{"v.dtype", "i8", "be f32, f16, bf16, f8_e4m3 or f8_e5m2"};
   });
   judge.require(k.device == q.device && v.device == q.device, [&] {
     return Refusal{"device of k or v", "another", "be the device of q"};
@@ -186,6 +189,12 @@ void check_recipe(const Judge& judge, const Recipe& recipe) {
   judge.require(is_fp8(recipe.kv_format), [&] {
     return Refusal{"recipe.kv_format", dtype_name(recipe.kv_format), "be f8_e4m3 or f8_e5m2"};
   });
+  judge.require(recipe.qk_format == DType::f8_e4m3 || recipe.qk_format == DType::i8, [&] {
+    return Refusal{"recipe.qk_format", dtype_name(recipe.qk_format), "be f8_e4m3 or i8"};
+  });
+  judge.require(recipe.qk_format != DType::i8 || recipe.kv_format == DType::f8_e4m3, [&] {
+    return Refusal{"recipe", recipe_name(recipe), "have one of +int8 and +e5m2"};
+  });
 }
 
 /// What one operand's descales may look like, and which of those shapes `x` has.
@@ -193,6 +202,7 @@ struct DescaleRule {
   const char* name;
   std::int64_t b, heads, heads_kv, rows;
   bool is_query;
+  DType codes;
 
   std::string shapes() const {
     std::string h = text(heads);
@@ -204,8 +214,9 @@ struct DescaleRule {
   }
 };
 
-/// Values can be judged where the host can read them.
-void check_descale_values(const Judge& judge, const std::string& name, TensorView x) {
+/// Values can be judged where the host can read them. NaN is INT8's way to say that a block of
+/// 16-bit values had one.
+void check_descale_values(const Judge& judge, const std::string& name, TensorView x, DType codes) {
   if (x.device.kind != Device::Kind::cpu) return;
   for (; x.rank < 3; ++x.rank) x.shape[x.rank] = 1;
   for (std::int64_t i = 0; i < x.shape[0]; ++i) {
@@ -213,7 +224,8 @@ void check_descale_values(const Judge& judge, const std::string& name, TensorVie
       for (std::int64_t k = 0; k < x.shape[2]; ++k) {
         const std::int64_t at = i * x.stride[0] + j * x.stride[1] + k * x.stride[2];
         const float value = static_cast<const float*>(x.data)[at];
-        judge.require(std::isfinite(value) && value >= 0, [&] {
+        const bool marks_nan = codes == DType::i8 && std::isnan(value);
+        judge.require((std::isfinite(value) && value >= 0) || marks_nan, [&] {
           return Refusal{"an element of " + name, text(double{value}),
                          "be finite and not negative"};
         });
@@ -255,7 +267,7 @@ DescaleMap check_descale(const Judge& judge, const DescaleRule& rule, const Tens
   judge.require((b == 1 || b == rule.b) && head_ok && rows_ok, [&] {
     return Refusal{name + ".shape", text(x), rule.shapes()};
   });
-  check_descale_values(judge, name, x);
+  check_descale_values(judge, name, x, rule.codes);
 
   map.granularity = n > 1 ? (map.rows_per_block == 1 ? Granularity::token : Granularity::block)
                           : (b * h > 1 ? Granularity::head : Granularity::tensor);
@@ -286,32 +298,49 @@ Operand check_operand(const Judge& judge, const char* name, const TensorView& x,
 void check_operands(const Judge& judge, const AttentionParams& params, AttentionProblem& problem) {
   const Dims& n = problem.dims;
   problem.q = check_operand(judge, "q", params.q, params.q_descale,
-                            {"q_descale", n.b, n.hq, n.hkv, n.sq, true});
+                            {"q_descale", n.b, n.hq, n.hkv, n.sq, true, params.q.dtype});
   problem.k = check_operand(judge, "k", params.k, params.k_descale,
-                            {"k_descale", n.b, n.hkv, n.hkv, n.sk, false});
+                            {"k_descale", n.b, n.hkv, n.hkv, n.sk, false, params.k.dtype});
   problem.v = check_operand(judge, "v", params.v, params.v_descale,
-                            {"v_descale", n.b, n.hkv, n.hkv, n.sk, false});
+                            {"v_descale", n.b, n.hkv, n.hkv, n.sk, false, params.v.dtype});
 }
 
 /// The recipe of a call: it must be able to act on the operands it names.
 Recipe resolve_recipe(const Judge& judge, const AttentionParams& params,
                       const AttentionProblem& problem) {
   const bool q8 = problem.q.quantised(), k8 = problem.k.quantised(), v8 = problem.v.quantised();
-  if (!params.recipe) return (q8 || k8 || v8) ? Recipe::block() : Recipe::standard();
+  if (!params.recipe) {
+    Recipe recipe = (q8 || k8 || v8) ? Recipe::block() : Recipe::standard();
+    // What is left in 16 bits goes with what is not.
+    if (problem.q.x.dtype == DType::i8 || problem.k.x.dtype == DType::i8) {
+      recipe.qk_format = DType::i8;
+    }
+    return recipe;
+  }
   const Recipe recipe = *params.recipe;
   check_recipe(judge, recipe);
   if (q8 && k8 && v8) {
     judge.refuse("recipe is " + recipe_name(recipe) +
-                 "; must be left out, since q, k and v are FP8 already");
+                 "; must be left out, since q, k and v are quantised already");
   }
   judge.require(!recipe.rotate || (!q8 && !k8), [&] {
     return Refusal{"recipe", recipe_name(recipe),
-                   "not rotate where q or k is FP8 already: both turn, or neither"};
+                   "not rotate where q or k is quantised already: both turn, or neither"};
   });
   judge.require(!recipe.smooth_k || !k8, [&] {
-    return Refusal{"recipe", recipe_name(recipe), "not smooth k where k is FP8 already"};
+    return Refusal{"recipe", recipe_name(recipe), "not smooth k where k is quantised already"};
   });
   return recipe;
+}
+
+/// Tensor cores multiply INT8 with INT8, FP8 with FP8.
+void check_formats(const Judge& judge, const AttentionProblem& problem) {
+  const DType q = problem.q_format(), k = problem.k_format();
+  judge.require((q == DType::i8) == (k == DType::i8), [&] {
+    return Refusal{"the format of k", dtype_name(k),
+                   std::string("be ") + (q == DType::i8 ? "i8" : "FP8") + ", since that of q is " +
+                       dtype_name(q)};
+  });
 }
 
 void check_rope(const Judge& judge, const std::optional<Rope>& rope,
@@ -319,12 +348,12 @@ void check_rope(const Judge& judge, const std::optional<Rope>& rope,
   if (!rope) return;
   const Dims& n = problem.dims;
   if (problem.q.quantised() || problem.k.quantised()) {
-    judge.refuse("rope is given; must be left out, since q or k is FP8 already");
+    judge.refuse("rope is given; must be left out, since q or k is quantised already");
   }
   for (const auto& [name, table] : {std::pair{"rope.cos", &rope->cos}, {"rope.sin", &rope->sin}}) {
     check_view(judge, name, *table, 2);
     check_device(judge, name, *table, problem.q.x.device);
-    judge.require(!is_fp8(table->dtype), [&] {
+    judge.require(!is_quantised(table->dtype), [&] {
       return Refusal{std::string(name) + ".dtype", dtype_name(table->dtype), "be f32, f16 or bf16"};
     });
     judge.require(table->stride[1] == 1, [&] {
@@ -374,7 +403,7 @@ void check_outputs(const Judge& judge, const AttentionParams& params, const Dims
   judge.same_extent("out", params.out, 1, "q.shape[1]", dims.sq);
   judge.same_extent("out", params.out, 2, "q.shape[2]", dims.hq);
   judge.same_extent("out", params.out, 3, "v.shape[3]", dims.dv);
-  judge.require(!is_fp8(params.out.dtype), [&] {
+  judge.require(!is_quantised(params.out.dtype), [&] {
     return Refusal{"out.dtype", dtype_name(params.out.dtype), "be f32, f16 or bf16"};
   });
   check_no_overlap(judge, "out", params.out);
@@ -422,11 +451,12 @@ AttentionProblem validate(const AttentionParams& params) {
   check_scalars(judge, params);
   problem.key_lengths = check_key_lengths(judge, params.key_lengths, problem.dims);
   problem.recipe = resolve_recipe(judge, params, problem);
+  check_formats(judge, problem);
   check_rope(judge, params.rope, problem);
   problem.rope = params.rope;
   check_row_statistics(judge, "score_shift", params.score_shift, problem.dims, params.q.device);
   if (params.score_shift.present() && !(problem.q.quantised() && problem.k.quantised())) {
-    judge.refuse("score_shift is given; must be left out unless q and k are FP8 already");
+    judge.refuse("score_shift is given; must be left out unless q and k are quantised already");
   }
   problem.out = params.out;
   problem.lse = params.lse;
@@ -454,7 +484,7 @@ AttentionProblem validate(const QuantizeParams& params) {
   const char* names[] = {"q", "k", "v"};
   const TensorView* views[] = {&params.q, &params.k, &params.v};
   for (int i = 0; i < 3; ++i) {
-    judge.require(!is_fp8(views[i]->dtype), [&] {
+    judge.require(!is_quantised(views[i]->dtype), [&] {
       return Refusal{std::string(names[i]) + ".dtype", dtype_name(views[i]->dtype),
                      "be f32, f16 or bf16"};
     });

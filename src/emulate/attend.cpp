@@ -37,6 +37,9 @@ void load_queries(Tile& tile, const AttentionProblem& problem, const Quantisers&
                     stats.q);
   tile.q.decode(tile.q_codes.data(), tile.rows, quantisers.q.format());
   load_shifts(tile, problem, quantisers.q, quantisers.k.mean(kv.b, kv.h));
+  // General scores are transformed before the softmax; that takes 0 for 0.
+  const bool plain = quantisers.k.granularity() != Granularity::token && problem.softcap == 0;
+  tile.zero = plain && quantisers.q.format() == DType::i8 ? kInt8Zero : 0.0f;
   // Folded descales make the sum of codes another one: then FP32 weights are summed instead.
   tile.sums_codes = quantisers.v.granularity() != Granularity::token;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `cast`: code = FP8(x * scale), round to nearest even, saturating; NaN and infinities to
-// NaN, either zero to code 0.
+// NaN, either zero to code 0. INT8: core/int8.h.
 #pragma once
 
 #include <cmath>
@@ -8,6 +8,7 @@
 
 #include "core/e4m3.h"
 #include "core/e5m2.h"
+#include "core/int8.h"
 #include "octavo/quantize.h"
 
 namespace octavo::emulate {
@@ -26,9 +27,20 @@ void cast_as(const float* x, std::int64_t n, float scale, std::uint8_t* codes, C
   counts.total += n;
 }
 
+inline void cast_int8(const float* x, std::int64_t n, float scale, std::uint8_t* codes,
+                      CastCounts& counts) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    codes[i] = encode_int8(x[i], scale);
+    counts.flushed += codes[i] == 0 && x[i] != 0;
+  }
+  counts.total += n;
+}
+
 inline void cast(const float* x, std::int64_t n, float scale, DType format, std::uint8_t* codes,
                  CastCounts& counts) {
-  if (format == DType::f8_e5m2) {
+  if (format == DType::i8) {
+    cast_int8(x, n, scale, codes, counts);
+  } else if (format == DType::f8_e5m2) {
     cast_as<E5m2>(x, n, scale, codes, counts);
   } else {
     cast_as<E4m3>(x, n, scale, codes, counts);

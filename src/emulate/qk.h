@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `qk`: S = Q8 K8^T, one tile of kBlockM x kBlockN scores in FP32 accumulators.
+// Stage `qk`: S = Q8 K8^T, one tile of kBlockM x kBlockN scores in FP32 accumulators; of INT8 codes
+// the exact sum.
 #pragma once
 
 #include "emulate/tile.h"
 
 namespace octavo::emulate {
 
-void qk(Tile& tile, const KvHead& kv, std::int64_t key_tile, DType k_format, Accumulator model);
+/// s becomes tile.zero + the product.
+void qk(Tile& tile, const KvHead& kv, std::int64_t key_tile, DType format, Accumulator model);
 
 }  // namespace octavo::emulate

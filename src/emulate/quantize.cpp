@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "core/parallel.h"
 #include "emulate/amax.h"
@@ -52,8 +53,12 @@ std::int64_t OperandQuantiser::length(std::int64_t b) const {
 }
 
 DType OperandQuantiser::format() const {
-  if (operand_.quantised()) return operand_.x.dtype;
-  return role_ == Role::q ? DType::f8_e4m3 : problem_.recipe.kv_format;
+  switch (role_) {
+    case Role::q: return problem_.q_format();
+    case Role::k: return problem_.k_format();
+    case Role::v: break;
+  }
+  return problem_.v_format();
 }
 
 Granularity OperandQuantiser::granularity() const { return granularity_; }
@@ -82,7 +87,8 @@ void OperandQuantiser::prepare(int threads) {
     amax_[static_cast<std::size_t>(i)] = head_amax(i / heads, i % heads);
   });
   if (granularity_ == Granularity::tensor && !amax_.empty()) {
-    std::fill(amax_.begin(), amax_.end(), *std::max_element(amax_.begin(), amax_.end()));
+    std::fill(amax_.begin(), amax_.end(),
+              std::accumulate(amax_.begin(), amax_.end(), 0.0f, larger));
   }
 }
 
@@ -113,7 +119,7 @@ float OperandQuantiser::head_amax(std::int64_t b, std::int64_t h) const {
   float largest = 0;
   for (std::int64_t i = 0; i < length(b); ++i) {
     transformed_row(b, h, i, row.data());
-    largest = std::max(largest, amax(row.data(), padded_d()));
+    largest = larger(largest, amax(row.data(), padded_d(), format()));
   }
   return largest;
 }
@@ -133,7 +139,7 @@ void OperandQuantiser::rows(std::int64_t b, std::int64_t h, std::int64_t row, st
     for (std::int64_t i = 0; i < n; ++i) {
       transformed_row(b, h, row + first + i, values.data() + i * padded_d());
     }
-    const float a = amax_.empty() ? amax(values.data(), n * padded_d())
+    const float a = amax_.empty() ? amax(values.data(), n * padded_d(), format())
                                   : amax_[static_cast<std::size_t>(b * operand_.x.shape[2] + h)];
     const ScalePair pair = scale(a, format(), norm_);
     cast(values.data(), n * padded_d(), pair.scale, format(), codes + first * padded_d(), counts);

@@ -2,6 +2,7 @@
 #include "emulate/requantise_p.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/softmax_constants.h"
 
@@ -28,8 +29,9 @@ void requantise_p(Tile& tile, const RequantiseStep& step, CastCounts& counts) {
       simd::stages().cast_p(tile.weights + i * kBlockN, kBlockN, codes);
     } else {
       const float m = tile.row_m[i] == kMinusInfinity ? 0.0f : tile.row_m[i];
-      simd::stages().direct_codes(tile.s + i * kBlockN, kBlockN, 8.0f * tile.factor[i],
-                                  kDirectTop - 8.0f * m, codes);
+      const float scale = 8.0f * tile.factor[i];
+      simd::stages().direct_codes(tile.s + i * kBlockN, kBlockN, scale,
+                                  std::fma(-tile.zero, scale, kDirectTop - 8.0f * m), codes);
     }
     const KeyRange visible = columns_of(step.mask, tile, i, step.n);
     if (visible.empty()) continue;

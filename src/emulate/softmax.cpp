@@ -42,12 +42,14 @@ void softmax(Tile& tile, const SoftmaxStep& step) {
     scale_row(tile, step, i);
     const float* s = tile.s + i * kBlockN;
     const float m_old = tile.row_m[i];
-    const float m_new = std::fmax(m_old, simd::stages().row_max(s, kBlockN) * tile.factor[i]);
+    const float m_new =
+        std::fmax(m_old, (simd::stages().row_max(s, kBlockN) - tile.zero) * tile.factor[i]);
     tile.row_m[i] = m_new;
     const bool seen = m_new != kMinusInfinity;
     tile.alpha[i] = seen ? exp2_one(m_old - m_new) : 1.0f;
     if (step.path == SoftmaxPath::exact) {
-      const float offset = kPExponentShift - (seen ? m_new : 0.0f);
+      const float offset =
+          std::fma(-tile.zero, tile.factor[i], kPExponentShift - (seen ? m_new : 0.0f));
       float unused[simd::kLanes] = {};
       float* sum = tile.sums_codes ? unused : tile.sum + i * simd::kLanes;
       simd::stages().exp2_sum(s, kBlockN, tile.factor[i], offset, tile.alpha[i],

@@ -9,7 +9,9 @@
 // The factor, the addition and the 8 are one fused multiply-add. A descale per key (recipe
 // strict_causal) multiplies S first. With a softcap t = cap log2 e * tanh(..) is computed in place
 // and the factor is 1; K smoothing's shift goes back in inside the tanh, which is not blind to it.
-// Hidden keys have S = -inf. A row that has seen no key keeps m = -inf, l = 0.
+// INT8 scores with one factor a row are kInt8Zero + S (core/int8.h): the fused multiply-add takes
+// kInt8Zero * factor back out. Hidden keys have S = -inf. A row that has seen no key keeps m =
+// -inf, l = 0.
 #pragma once
 
 #include "emulate/tile.h"

@@ -36,9 +36,9 @@ class Buffer {
   std::unique_ptr<T, Free> data_;
 };
 
-/// FP8 values of a [rows][cols] tile as the products read them.
-struct Fp8Tile {
-  Fp8Tile(std::int64_t rows, std::int64_t cols_)
+/// Values of a [rows][cols] tile of codes as the products read them.
+struct CodeTile {
+  CodeTile(std::int64_t rows, std::int64_t cols_)
       : value(rows * cols_), power(rows * cols_), cols(cols_) {}
 
   /// Reads rows x cols codes; returns whether all are finite.
@@ -97,10 +97,11 @@ struct Tile {
   float pending[kBlockM];   // product of alpha since the last promotion
   float lse[kBlockM];       // natural log of the sum of exponentials, after the epilogue
   int steps_in_acc = 0;     // key tiles added since the last promotion
+  float zero = 0;           // what stands for 0 in s: core/int8.h, kInt8Zero
   bool sums_codes = true;   // the row sum comes out of P8 and a column of ones beside V
   bool finite = true;       // nothing seen so far is NaN or infinite
 
-  Fp8Tile q, k, v, p;
+  CodeTile q, k, v, p;
   Buffer<std::uint8_t> q_codes, p_codes;
   Buffer<float> s;        // scores
   Buffer<float> weights;  // p before the cast

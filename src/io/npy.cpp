@@ -40,6 +40,7 @@ DType agreed(const std::string& file, const std::string& descr, DType dtype,
 DType resolve_dtype(const std::string& file, const std::string& descr, std::optional<DType> as) {
   if (descr == "<f4") return agreed(file, descr, DType::f32, as);
   if (descr == "<f2") return agreed(file, descr, DType::f16, as);
+  if (descr == "|i1") return agreed(file, descr, DType::i8, as);
   const bool raw16 = contains(kRaw16, descr);
   if (raw16 || contains(kRaw8, descr)) {
     const std::string rule = raw16 ? "bf16" : "f8_e4m3 or f8_e5m2";
@@ -55,7 +56,7 @@ DType resolve_dtype(const std::string& file, const std::string& descr, std::opti
   if (descr.starts_with('>')) fail(file, holds + ", big-endian; must be little-endian");
   // Rounding is the caller's decision: a reader that did it would hide it.
   if (descr == "<f8") fail(file, holds + ", float64; must be converted to float32 first");
-  fail(file, holds + "; must be '<f4', '<f2', or raw codes such as '<u2' or '|u1'");
+  fail(file, holds + "; must be '<f4', '<f2', '|i1', or raw codes such as '<u2' or '|u1'");
 }
 
 const char* written_descr(DType dtype) {
@@ -65,6 +66,7 @@ const char* written_descr(DType dtype) {
     case DType::bf16: return "<u2";
     case DType::f8_e4m3:
     case DType::f8_e5m2: return "|u1";
+    case DType::i8: return "|i1";
   }
   return "";
 }

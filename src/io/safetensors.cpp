@@ -104,7 +104,7 @@ TensorView SafetensorsFile::tensor(const std::string& name) const {
   const auto dtype = find_safetensors_dtype(entry->dtype)->dtype;
   if (!dtype) {
     fail(file_.name(), "tensor " + in_quotes(name) + " is " + entry->dtype +
-                           "; must be F32, F16, BF16, F8_E4M3 or F8_E5M2");
+                           "; must be F32, F16, BF16, F8_E4M3, F8_E5M2 or I8");
   }
   if (entry->shape.size() > kMaxRank) {
     fail(file_.name(), "tensor " + in_quotes(name) + " has shape " + shape_text(entry->shape) +

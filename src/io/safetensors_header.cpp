@@ -24,7 +24,7 @@ constexpr SafetensorsDType kDTypes[] = {
     {"F8_E5M2", 8, DType::f8_e5m2},
     {"BOOL", 8, {}},
     {"U8", 8, {}},
-    {"I8", 8, {}},
+    {"I8", 8, DType::i8},
     {"U16", 16, {}},
     {"I16", 16, {}},
     {"U32", 32, {}},

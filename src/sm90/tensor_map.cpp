@@ -5,25 +5,14 @@
 #include <string>
 
 #include "octavo/error.h"
-#include "sm90/check.h"
+#include "sm90/driver.h"
 
 namespace octavo::sm90 {
 namespace {
 
-/// The driver's encoder, found at run time: the library does not link against the driver.
 decltype(&cuTensorMapEncodeTiled) encoder() {
-  static const auto function = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
-                                           cudaEnableDefault, &found),
-          "looking up cuTensorMapEncodeTiled");
-    if (found != cudaDriverEntryPointSuccess) {
-      throw Error(ErrorCode::cuda,
-                  "the driver has no cuTensorMapEncodeTiled; must be 525 or newer");
-    }
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
-  }();
+  static const auto function = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(
+      driver_function("cuTensorMapEncodeTiled", 12000));
   return function;
 }
 

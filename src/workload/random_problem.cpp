@@ -70,7 +70,11 @@ void choose_numerics(Chooser& choose, Problem& p) {
   p.recipe = parse_recipe(names[static_cast<std::size_t>(
       choose.whole(0, static_cast<std::int64_t>(names.size()) - 1))]);
   if (choose.one_in(8)) p.recipe.rotate = true;
-  if (choose.one_in(8)) p.recipe.kv_format = DType::f8_e5m2;
+  if (choose.one_in(8)) {
+    p.recipe.kv_format = DType::f8_e5m2;
+  } else if (choose.one_in(3)) {
+    p.recipe.qk_format = DType::i8;
+  }
   if (choose.one_in(3)) p.softmax = SoftmaxPath::direct;
   // No engine folds a descale per token of V into codes that come straight from the scores.
   if (p.recipe.v == Granularity::token) p.softmax = SoftmaxPath::exact;

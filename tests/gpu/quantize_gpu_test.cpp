@@ -274,7 +274,8 @@ TEST_P(QuantizeGpuRecipes, EqualTheCpuForEveryTypeHeadDimLengthLayoutAndEmbeddin
 INSTANTIATE_TEST_SUITE_P(Recipes, QuantizeGpuRecipes,
                          ::testing::Values("per_tensor", "per_head", "block", "default",
                                            "strict_causal", "default+e5m2",
-                                           "per_head+rotate+smooth"));
+                                           "per_head+rotate+smooth", "default+int8",
+                                           "per_tensor+int8"));
 
 /// Every kernel once on a small input: what compute-sanitizer watches.
 TEST_F(QuantizeGpu, SmokeOfEveryKernel) {
@@ -282,7 +283,8 @@ TEST_F(QuantizeGpu, SmokeOfEveryKernel) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
       for (const Embedding rope :
            {Embedding::none, Embedding::interleaved, Embedding::half_split}) {
-        for (const char* recipe : {"default", "per_head+smooth+rotate", "strict_causal"}) {
+        for (const char* recipe :
+             {"default", "per_head+smooth+rotate", "strict_causal", "default+int8"}) {
           Call n;
           n.d = n.dv = d;
           n.dtype = dtype;
@@ -356,21 +358,25 @@ TEST_F(QuantizeGpu, KeyLengthsHideWhateverLiesBehindThem) {
 
 TEST_F(QuantizeGpu, MagnitudesFromTinyToHugeAndZero) {
   for (const float scale : {1e4f, 1e-6f, 0.0f}) {
-    Call n;
-    n.dtype = DType::f32;
-    n.recipe = parse_recipe("default");
-    Operands x(n, 5);
-    for (std::size_t i = 0; i < x.bytes().size() / 4; ++i) {
-      float value;
-      std::memcpy(&value, x.bytes().data() + 4 * i, 4);
-      x.set(static_cast<std::int64_t>(i), value * scale);
+    for (const char* recipe : {"default", "default+int8"}) {
+      Call n;
+      n.dtype = DType::f32;
+      n.recipe = parse_recipe(recipe);
+      Operands x(n, 5);
+      for (std::size_t i = 0; i < x.bytes().size() / 4; ++i) {
+        float value;
+        std::memcpy(&value, x.bytes().data() + 4 * i, 4);
+        x.set(static_cast<std::int64_t>(i), value * scale);
+      }
+      expect_equal(n, x);
     }
-    expect_equal(n, x);
   }
 }
 
 TEST_F(QuantizeGpu, NanAndInfinitiesBecomeTheNanCodeAndSpareTheirBlock) {
-  for (const char* recipe : {"default", "block", "per_head", "strict_causal", "block+e5m2"}) {
+  // INT8 has no such code: there the whole block has the descale NaN.
+  for (const char* recipe : {"default", "block", "per_head", "strict_causal", "block+e5m2",
+                             "default+int8", "block+int8", "per_head+int8", "per_tensor+int8"}) {
     for (const float bad : {INFINITY, -INFINITY, NAN}) {
       Call n;
       n.recipe = parse_recipe(recipe);

@@ -7,6 +7,7 @@
 
 #include "core/e4m3.h"
 #include "core/e5m2.h"
+#include "core/int8.h"
 #include "gpu/device_memory.h"
 #include "sm90/ptx/tma.cuh"
 #include "sm90/ptx/wgmma.cuh"
@@ -76,6 +77,28 @@ __global__ void __launch_bounds__(128)
   store(d, out, 128);
 }
 
+/// INT8, whose sums begin at the bits of 1.5 * 2^23 and end as those of floats.
+__global__ void __launch_bounds__(128)
+    product_int8(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
+                 float* out) {
+  Tiles& tiles = load_tiles(a, b, 128);
+  int sums[64];
+  for (int& sum : sums) sum = __float_as_int(kInt8Zero);
+  const std::uint32_t wa = sm90::ptx::operand_word(tiles.a), wb = sm90::ptx::operand_word(tiles.b);
+  sm90::ptx::wgmma_fence();
+#pragma unroll
+  for (std::uint32_t step = 0; step < kDepth / 32; ++step) {
+    sm90::ptx::wgmma_ss(sums, sm90::ptx::descriptor(wa + 2 * step),
+                        sm90::ptx::descriptor(wb + 2 * step));
+  }
+  sm90::ptx::wgmma_commit();
+  sm90::ptx::wgmma_wait<0>();
+  sm90::ptx::pin(sums);
+  float d[64];
+  for (int r = 0; r < 64; ++r) d[r] = __int_as_float(sums[r]) - kInt8Zero;
+  store(d, out, 128);
+}
+
 /// A from registers: the four bytes of a word are k = 4 c + {0 .. 3} of a row, 16 more in words
 /// 2, 3.
 template <DType kFormat, int kColumns>
@@ -105,12 +128,16 @@ __global__ void __launch_bounds__(128)
   store(d, out, kColumns);
 }
 
-/// Small integers that both formats hold.
+/// Small integers that both FP8 formats hold; of INT8 all that there are.
 std::vector<std::uint8_t> integers(int rows, DType format, std::uint64_t seed) {
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(rows * kDepth));
   std::uint64_t state = seed;
   for (std::uint8_t& code : codes) {
     state = state * 6364136223846793005u + 1442695040888963407u;
+    if (format == DType::i8) {
+      code = static_cast<std::uint8_t>(state >> 56);
+      continue;
+    }
     const auto value = static_cast<float>(static_cast<int>(state >> 61) - 4);  // -4 .. 3
     code = format == DType::f8_e5m2 ? E5m2::encode(value) : E4m3::encode(value);
   }
@@ -118,6 +145,7 @@ std::vector<std::uint8_t> integers(int rows, DType format, std::uint64_t seed) {
 }
 
 float value_of(std::uint8_t code, DType format) {
+  if (format == DType::i8) return decode_int8(code);
   return format == DType::f8_e5m2 ? E5m2::decode(code) : E4m3::decode(code);
 }
 
@@ -128,7 +156,8 @@ CUtensorMap map_of(const DeviceBytes& codes, int rows) {
 
 template <typename Launch>
 void expect_product(DType format, int columns, Launch launch) {
-  const auto a = integers(64, DType::f8_e4m3, 1), b = integers(columns, format, 2);
+  const DType a_format = format == DType::i8 ? DType::i8 : DType::f8_e4m3;
+  const auto a = integers(64, a_format, 1), b = integers(columns, format, 2);
   DeviceBytes da(a.size()), db(b.size()), out(static_cast<std::size_t>(64 * columns) * 4);
   da.upload(a.data(), a.size());
   db.upload(b.data(), b.size());
@@ -140,7 +169,7 @@ void expect_product(DType format, int columns, Launch launch) {
     for (int j = 0; j < columns; ++j) {
       float want = 0;
       for (int k = 0; k < kDepth; ++k) {
-        want += value_of(a[static_cast<std::size_t>(i * kDepth + k)], DType::f8_e4m3) *
+        want += value_of(a[static_cast<std::size_t>(i * kDepth + k)], a_format) *
                 value_of(b[static_cast<std::size_t>(j * kDepth + k)], format);
       }
       ASSERT_EQ(got[static_cast<std::size_t>(i * columns + j)], want)
@@ -167,6 +196,10 @@ TEST(Wgmma, SmokeSharedOperands) {
   expect_product(DType::f8_e5m2, 128,
                  [](const CUtensorMap& a, const CUtensorMap& b, const std::uint8_t*, float* out) {
                    product_ss<DType::f8_e5m2><<<1, 128, sizeof(Tiles)>>>(a, b, out);
+                 });
+  expect_product(DType::i8, 128,
+                 [](const CUtensorMap& a, const CUtensorMap& b, const std::uint8_t*, float* out) {
+                   product_int8<<<1, 128, sizeof(Tiles)>>>(a, b, out);
                  });
 }
 

@@ -15,7 +15,7 @@ FIELD = np.zeros(Q.shape, [("a", "f4"), ("b", "u1")])["a"]
 E4M3 = Q.astype(ml_dtypes.float8_e4m3fn)
 ONE = np.ones(1, np.float32)
 K8 = octavo.QuantizedTensor(K.astype(ml_dtypes.float8_e4m3fn), ONE)
-TYPES = "f32, f16, bf16, f8_e4m3 or f8_e5m2"
+TYPES = "f32, f16, bf16, f8_e4m3, f8_e5m2 or i8"
 NO_ARRAY = "must be an array with DLPack or a buffer, with strides in whole elements"
 
 # (arguments that differ from a good call, exception, sentence)
@@ -80,7 +80,7 @@ REFUSED = [
      "q_descale is missing; must be given, since q is f8_e4m3 (a descale of 1 is never assumed): "
      "pass QuantizedTensor(q, descale)"),
     ({"k": K8, "recipe": "default"}, ValueError,
-     "recipe is default; must not rotate where q or k is FP8 already: both turn, or neither"),
+     "recipe is default; must not rotate where q or k is quantised already: both turn, or neither"),
     ({"k": octavo.QuantizedTensor(K8.codes, ONE.astype(np.float16))}, ValueError,
      "k_descale.dtype is f16; must be f32"),
 ]  # fmt: skip
@@ -100,7 +100,7 @@ def test_sentences_without_a_function():
     assert str(found.value).startswith("recipe is 'fast'; must be one of per_tensor, per_head, block, default, ")
     with pytest.raises(ValueError) as found:
         octavo.attention(Q, K, V, dtype="f9")
-    assert str(found.value) == "dtype is 'f9'; must be one of f32, f16, bf16, f8_e4m3, f8_e5m2"
+    assert str(found.value) == "dtype is 'f9'; must be one of f32, f16, bf16, f8_e4m3, f8_e5m2, i8"
     for option in ("softmax", "accumulator"):
         with pytest.raises(ValueError, match=f"{option} is 'fast'; must be "):
             octavo.attention(Q, K, V, **{option: "fast"})
@@ -156,7 +156,7 @@ def test_quantize_refuses():
 
 
 def test_quantized_tensors_refuse():
-    with pytest.raises(ValueError, match=r"^QuantizedTensor: codes.dtype is f32; must be f8_e4m3 or f8_e5m2$"):
+    with pytest.raises(ValueError, match=r"^QuantizedTensor: codes.dtype is f32; must be f8_e4m3, f8_e5m2 or i8$"):
         octavo.QuantizedTensor(Q, ONE)
     with pytest.raises(ValueError, match=r"^QuantizedTensor: codes.dtype is uint8; must be .* dtype must say which"):
         octavo.QuantizedTensor(Q.view(np.uint8), ONE)

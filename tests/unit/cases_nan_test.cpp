@@ -8,6 +8,10 @@
 //   V        its channel, in every row of the query tiles (64 rows) that visit its key tile
 //            (128 keys): the tensor core multiplies it by each row's P, and 0 * NaN is NaN
 // All else is as if the element were 0.
+//
+// INT8 has no code for it: there the descale of its block of Q or K is NaN, so that it reaches
+//   Q        the rows of its block
+//   K        all rows of the query tiles that visit its key tile
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -180,6 +184,37 @@ TEST(CasesNan, ElementOfKSharesNothingBeyondItsTileUnderRotationAndSmoothing) {
   EXPECT_TRUE(agrees(got, want, {0, 0.05}));
   EXPECT_TRUE(nan_only_where(rows_of(with.out, 130, 270), rows_of(without.out, 130, 270),
                              [](std::int64_t, std::int64_t h, std::int64_t) { return h >= 2; }));
+}
+
+TEST(CasesNan, ElementOfInt8OperandsReachesItsBlock) {
+  const Inputs x = normal_inputs(kExtents, 35);
+  const auto spoilt = [&](const char* recipe, Tensor Inputs::*operand, const IsHit& hit) {
+    SCOPED_TRACE(recipe);
+    AttentionParams settings;
+    settings.recipe = parse_recipe(recipe);
+    settings.mask = MaskSpec::causal();
+    settings.threads = kThreads;
+    const Result without = run_with(x, operand, {130, 1, 5}, 0.0f, settings);
+    for (const float value : {kNan, kInfinity}) {
+      const Result with = run_with(x, operand, {130, 1, 5}, value, settings);
+      EXPECT_TRUE(nan_only_where(with.out, without.out, hit));
+      EXPECT_TRUE(nan_only_where_lse(with.lse, without.lse, hit));
+    }
+  };
+  const auto row = [](std::int64_t i, std::int64_t h, std::int64_t) { return i == 130 && h == 1; };
+  const auto block = [](std::int64_t i, std::int64_t h, std::int64_t) {
+    return i / 64 == 2 && h == 1;
+  };
+  const auto tiles = [](std::int64_t i, std::int64_t h, std::int64_t) {
+    return i >= 128 && h >= 2;
+  };
+  const auto later = [](std::int64_t i, std::int64_t h, std::int64_t) {
+    return i >= 130 && h >= 2;
+  };
+  spoilt("default+int8", &Inputs::q, row);
+  spoilt("block+int8", &Inputs::q, block);
+  spoilt("block+int8", &Inputs::k, tiles);
+  spoilt("strict_causal+int8", &Inputs::k, later);  // descales per key
 }
 
 TEST(CasesNan, ReferenceCarriesElementsToAttendingRowsOnly) {

@@ -39,8 +39,8 @@ namespace fs = std::filesystem;
 using Bytes = std::vector<std::byte>;
 using Shape = std::vector<std::int64_t>;
 
-constexpr DType kAllDTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3,
-                                DType::f8_e5m2};
+constexpr DType kAllDTypes[] = {DType::f32,     DType::f16,     DType::bf16,
+                                DType::f8_e4m3, DType::f8_e5m2, DType::i8};
 
 Bytes to_bytes(const std::string& text) {
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
@@ -361,11 +361,10 @@ TEST_F(Safetensors, ListsForeignTypesButHandsOutNone) {
     const char* dtype;
     std::size_t bytes_of_8;
   };
-  constexpr Row kRows[] = {{"BOOL", 8},        {"U8", 8},          {"I8", 8},      {"U16", 16},
-                           {"I16", 16},        {"U32", 32},        {"I32", 32},    {"U64", 64},
-                           {"I64", 64},        {"F64", 64},        {"C64", 64},    {"F8_E8M0", 8},
-                           {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6},
-                           {"F4", 4}};
+  constexpr Row kRows[] = {{"BOOL", 8},        {"U8", 8},      {"U16", 16},    {"I16", 16},
+                           {"U32", 32},        {"I32", 32},    {"U64", 64},    {"I64", 64},
+                           {"F64", 64},        {"C64", 64},    {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+                           {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
   for (const auto& [dtype, bytes] : kRows) {
     SCOPED_TRACE(dtype);
     const auto file =
@@ -375,7 +374,7 @@ TEST_F(Safetensors, ListsForeignTypesButHandsOutNone) {
     EXPECT_EQ(file.entries()[0].size, bytes);
     expect_refused(
         path("x.safetensors"),
-        "tensor 'a' is " + std::string(dtype) + "; must be F32, F16, BF16, F8_E4M3 or F8_E5M2",
+        "tensor 'a' is " + std::string(dtype) + "; must be F32, F16, BF16, F8_E4M3, F8_E5M2 or I8",
         [&] { file.tensor("a"); });
   }
 }
@@ -877,6 +876,7 @@ TEST_F(Npy, WritesWhatNumpyWrites) {
        {1, 1, 2, 3},
        "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1, 2, 3), }"},
       {DType::f8_e5m2, {0}, "{'descr': '|u1', 'fortran_order': False, 'shape': (0,), }"},
+      {DType::i8, {2}, "{'descr': '|i1', 'fortran_order': False, 'shape': (2,), }"},
   };
   for (const Row& row : rows) {
     TensorView view = contiguous(data.data(), row.dtype, {});
@@ -973,7 +973,7 @@ TEST_F(Npy, RefusesOtherTypesAndOrders) {
   expect_damaged(file_of(dict(">f4", "(1,)"), 4), "'>f4', big-endian; must be little-endian");
   for (const char* descr : {"<i4", "<i8", "|b1", "<c8", "|O", "<U3", "", "f4", "=f4", "<f44"}) {
     expect_damaged(file_of(dict(descr, "(1,)"), 4),
-                   "holds '" + std::string(descr) + "'; must be '<f4', '<f2', or raw codes");
+                   "holds '" + std::string(descr) + "'; must be '<f4', '<f2', '|i1', or raw codes");
   }
   expect_damaged(file_of("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", 24),
                  "is in Fortran order; must be in C order");

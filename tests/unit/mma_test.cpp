@@ -34,7 +34,7 @@ std::vector<Record> records() {
 
 struct Operands {
   Operands() : a(kRows, kDepth), b(kDepth, kCols) {}
-  Fp8Tile a, b;
+  CodeTile a, b;
 };
 
 void load(const Record& record, Operands& x) {
@@ -84,7 +84,7 @@ TEST(HopperAccumulator, Fp32DoesNotEqualTheHardware) {
 
 TEST(HopperAccumulator, LosesAThousandThreeQuarterUnits) {
   // 2^16 + 1000 products of 0.75 units of its last kept place, 2^3: nothing is added.
-  Fp8Tile a(1, 32), b(32, 8);
+  CodeTile a(1, 32), b(32, 8);
   std::vector<std::uint8_t> one(32, 0), column(32 * 8, 0);
   one[0] = E4m3::encode(1.5f);  // 1.5 x 4 = 0.75 x 2^3
   for (int j = 0; j < 8; ++j) column[static_cast<std::size_t>(j)] = E4m3::encode(4.0f);
@@ -101,7 +101,7 @@ TEST(HopperAccumulator, LosesAThousandThreeQuarterUnits) {
 
 TEST(Mma, NanReachesItsRowAndColumnOnly) {
   for (const Accumulator model : {Accumulator::hopper, Accumulator::fp32}) {
-    Fp8Tile a(3, 32), b(32, 8);
+    CodeTile a(3, 32), b(32, 8);
     std::vector<std::uint8_t> rows(3 * 32, E4m3::encode(0.5f)), cols(32 * 8, E4m3::encode(2.0f));
     rows[1 * 32 + 5] = E4m3::kNan;  // row 1
     cols[7 * 8 + 3] = E4m3::kNan;   // column 3

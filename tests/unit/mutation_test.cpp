@@ -97,7 +97,7 @@ TEST_F(SlowMutation, OutputInFullPrecisionFailsForFp8DidNotHappen) {
   EXPECT_FALSE(judged(reference(settings(*inputs), DType::bf16).out));
 }
 
-/// On operands that are FP8 already only P is rounded: measured 0.021.
+/// On operands that are quantised already only P is rounded: measured 0.021.
 TEST_F(SlowMutation, WeightsInFullPrecisionFail) {
   const Tensor exact = reference(settings(*codes)).out;
   const Bounds weights_only = {0.015, 0.03};

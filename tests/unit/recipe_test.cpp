@@ -9,7 +9,8 @@ namespace {
 
 TEST(Recipe, NamesReadBack) {
   for (const std::string& base : recipe_names()) {
-    for (const char* options : {"", "+rotate", "+smooth", "+e5m2", "+rotate+smooth+e5m2"}) {
+    for (const char* options : {"", "+rotate", "+smooth", "+int8", "+e5m2", "+rotate+smooth+int8",
+                                "+rotate+smooth+e5m2"}) {
       const Recipe recipe = parse_recipe(base + options);
       EXPECT_EQ(parse_recipe(recipe_name(recipe)), recipe) << base << options;
     }

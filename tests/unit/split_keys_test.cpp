@@ -330,7 +330,7 @@ TEST(SplitKeys, NanOfAValueReachesRowsThatSeeKeysOfItsSplit) {
 
 // ---- Against calls on the ranges themselves
 
-/// Operands that are FP8 already, K smoothed; larger scores in the second range: a merge that
+/// Operands that are quantised already, K smoothed; larger scores in the second range: a merge that
 /// weighs wrongly shows.
 class SplitCalls : public testing::Test {
  protected:

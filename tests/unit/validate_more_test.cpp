@@ -55,9 +55,10 @@ TEST(RefusedMixedCall, RotationNeedsBothQAndKIn16Bits) {
     Inputs mixed = x;
     (q_in_fp8 ? mixed.q : mixed.k) = q_in_fp8 ? codes.q : codes.k;
     (q_in_fp8 ? mixed.q_descale : mixed.k_descale) = q_in_fp8 ? codes.q_descale : codes.k_descale;
-    EXPECT_EQ(call_refusal(mixed.params(parse_recipe("block+rotate"))),
-              "attention_forward: recipe is block+rotate; must not rotate where q or k is FP8 "
-              "already: both turn, or neither");
+    EXPECT_EQ(
+        call_refusal(mixed.params(parse_recipe("block+rotate"))),
+        "attention_forward: recipe is block+rotate; must not rotate where q or k is quantised "
+        "already: both turn, or neither");
   }
 }
 
@@ -67,9 +68,9 @@ TEST(RefusedMixedCall, SmoothingNeedsKIn16Bits) {
   Inputs mixed = x;
   mixed.k = codes.k;
   mixed.k_descale = codes.k_descale;
-  EXPECT_EQ(
-      call_refusal(mixed.params(parse_recipe("per_head+smooth"))),
-      "attention_forward: recipe is per_head+smooth; must not smooth k where k is FP8 already");
+  EXPECT_EQ(call_refusal(mixed.params(parse_recipe("per_head+smooth"))),
+            "attention_forward: recipe is per_head+smooth; must not smooth k where k is quantised "
+            "already");
 }
 
 TEST(RefusedMixedCall, ShiftNeedsBothQAndKInFp8) {
@@ -78,9 +79,10 @@ TEST(RefusedMixedCall, ShiftNeedsBothQAndKInFp8) {
   Inputs mixed = codes;
   mixed.q = x.q;
   mixed.q_descale = Tensor();
-  EXPECT_EQ(call_refusal(mixed.params()),
-            "attention_forward: score_shift is given; must be left out unless q and k are FP8 "
-            "already");
+  EXPECT_EQ(
+      call_refusal(mixed.params()),
+      "attention_forward: score_shift is given; must be left out unless q and k are quantised "
+      "already");
 }
 
 /// Tables of 10 positions for a call of 5 queries and 7 keys.
@@ -157,8 +159,9 @@ TEST(RefusedRope, NeedsBothQAndKIn16Bits) {
     RopeTables tables;
     AttentionParams params = mixed.params();
     params.rope = tables.rope();
-    EXPECT_EQ(call_refusal(params),
-              "attention_forward: rope is given; must be left out, since q or k is FP8 already");
+    EXPECT_EQ(
+        call_refusal(params),
+        "attention_forward: rope is given; must be left out, since q or k is quantised already");
   }
 }
 
@@ -266,17 +269,17 @@ TEST(RefusedQuantize, OperandsMustBeInHostMemory) {
 TEST(RefusedName, ListsTheNamesThereAre) {
   EXPECT_EQ(refusal_of([] { parse_recipe("fp4"); }),
             "recipe is 'fp4'; must be one of per_tensor, per_head, block, default, strict_causal, "
-            "with +rotate, +smooth or +e5m2 behind it where wanted");
+            "with +rotate, +smooth, +int8 or +e5m2 behind it where wanted");
   EXPECT_EQ(refusal_of([] { parse_recipe("block+spin"); }),
-            "recipe option is 'spin'; must be rotate, smooth or e5m2");
+            "recipe option is 'spin'; must be rotate, smooth, int8 or e5m2");
   EXPECT_EQ(refusal_of([] { parse_recipe("block+"); }),
-            "recipe option is ''; must be rotate, smooth or e5m2");
+            "recipe option is ''; must be rotate, smooth, int8 or e5m2");
   EXPECT_EQ(refusal_of([] { parse_softmax("fast"); }),
             "softmax is 'fast'; must be exact or direct");
   EXPECT_EQ(refusal_of([] { parse_accumulator("fp16"); }),
             "accumulator is 'fp16'; must be hopper or fp32");
   EXPECT_EQ(refusal_of([] { parse_dtype("int8"); }),
-            "dtype is 'int8'; must be one of f32, f16, bf16, f8_e4m3, f8_e5m2");
+            "dtype is 'int8'; must be one of f32, f16, bf16, f8_e4m3, f8_e5m2, i8");
 }
 
 TEST(RefusedName, UnknownEngineIsRefusedWhereverItIsNamed) {

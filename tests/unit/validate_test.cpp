@@ -141,7 +141,7 @@ std::vector<Refusal> shape_refusals() {
       {"NoHeadsOfK", [](Call& c) { c.params.k.shape[2] = c.params.v.shape[2] = 0; },
        "k.shape[2] is 0; must be at least 1"},
       {"QueriesInE5m2", [](Call& c) { c.params.q.dtype = DType::f8_e5m2; },
-       "q.dtype is f8_e5m2; must be f32, f16, bf16 or f8_e4m3"},
+       "q.dtype is f8_e5m2; must be f32, f16, bf16, f8_e4m3 or i8"},
       {"DeviceOfK",
        [](Call& c) {
          c.params.k.device = {Device::Kind::cuda, 0};
@@ -225,7 +225,7 @@ std::vector<Refusal> choice_refusals() {
        },
        "q_descale is given; must be left out, since q is bf16, which the recipe quantises"},
       {"ShiftOf16Bits", [](Call& c) { c.params.score_shift = c.params.lse; },
-       "score_shift is given; must be left out unless q and k are FP8 already"},
+       "score_shift is given; must be left out unless q and k are quantised already"},
       {"UnknownEngine", [](Call& c) { c.params.engine = "tpu"; },
        "engine is 'tpu'; must be one of auto, sm90, emulate, reference"},
       {"DirectWithFoldedV",
@@ -290,7 +290,7 @@ std::vector<Refusal> fp8_refusals() {
       {"NegativeDescale", [](Call& c) { spoil_last(c.x.v_descale, -2.0f); },
        "an element of v_descale is -2; must be finite and not negative"},
       {"RecipeOfFp8", [](Call& c) { c.params.recipe = Recipe::per_head(); },
-       "recipe is per_head; must be left out, since q, k and v are FP8 already"},
+       "recipe is per_head; must be left out, since q, k and v are quantised already"},
       {"RankOfShift", [](Call& c) { c.params.score_shift.rank = 2; },
        "score_shift.rank is 2; must be 3"},
       {"DtypeOfShift", [](Call& c) { c.params.score_shift.dtype = DType::f16; },

@@ -29,6 +29,7 @@ DEPTH = 22  # octaves below a tensor's largest magnitude that are counted
 _FORMATS: dict[str, tuple[Any, float]] = {
     "f8_e4m3": (ml_dtypes.float8_e4m3fn, 448.0),
     "f8_e5m2": (ml_dtypes.float8_e5m2, 57344.0),
+    "i8": (np.int8, 127.0),
 }
 
 Variant = tuple[str, str]  # recipe, softmax
@@ -207,7 +208,7 @@ def _cast(operand: str, group: Group, call: Call, recipe: str) -> tuple[NDArray[
 
 
 def _exponents(kind: str) -> NDArray[np.int64]:
-    smallest = np.finfo(np.float32).tiny  # of E4M3's positive patterns, all but NaN
+    smallest = np.finfo(np.float32).tiny  # of the positive patterns, all but NaN
     patterns = np.arange(1, 128, dtype=np.uint8).view(_FORMATS[kind][0]).astype(np.float32)
     finite = patterns[np.isfinite(patterns) & (patterns > smallest)]
     return np.unique(np.frexp(finite)[1] - 1).astype(np.int64)

@@ -20,8 +20,7 @@ _LIBRARY.define(  # type: ignore[no-untyped-call]
 
 def _new_output(q: Tensor, v: Tensor, out_dtype: torch.dtype | None, layout: str) -> Tensor:
     """[b, s, h, d] in memory whatever the layout: what a model's next projection takes without a copy."""
-    fp8 = q.dtype in (torch.float8_e4m3fn, torch.float8_e5m2)
-    dtype = out_dtype or (torch.bfloat16 if fp8 else q.dtype)
+    dtype = out_dtype or (torch.bfloat16 if q.dtype in (torch.float8_e4m3fn, torch.int8) else q.dtype)
     if layout == "bhsd":
         b, h, s, _ = q.shape
         return q.new_empty((b, s, h, v.shape[3]), dtype=dtype).transpose(1, 2)
@@ -132,11 +131,11 @@ def attention(
     lengths too, and captured by CUDA graphs.
 
     q, k, v      [b, s, h, d], or [b, h, s, d] with layout="bhsd"; all on one device; float32, float16, bfloat16, or
-                 float8_e4m3fn (k and v also float8_e5m2) with a descale
+                 float8_e4m3fn (k and v also float8_e5m2, q and k also int8) with a descale
     q_descale, k_descale, v_descale
                  float32 [1], [h], [b, h], [b, h, blocks] or [b, h, s]: value = code * descale
     key_lengths  int32 [b]: valid keys of each batch entry. On the GPU it is not read before the kernels run
-    out_dtype    default: that of q, bfloat16 where q is FP8
+    out_dtype    default: that of q, bfloat16 where q is quantised
 
     Other arguments and errors are those of octavo.attention(). The output of layout="bhsd" is a transposed view of
     [b, s, h, d], like that of torch's flash attention. Raises NotImplementedError where an operand requires a gradient.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `cast`, backwards: FP8 codes to FP32 values and the powers of two of their exponent fields.
+// Stage `cast`, backwards: codes to FP32 values and, of FP8, the powers of two of their exponent
+// fields.
 #if defined(OCTAVO_SIMD_CAST_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_SIMD_CAST_INL_H
 #undef OCTAVO_SIMD_CAST_INL_H
@@ -9,6 +10,7 @@
 
 #include "core/e4m3.h"
 #include "core/e5m2.h"
+#include "core/int8.h"
 #include "emulate/simd/common-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -51,7 +53,13 @@ bool decode_as(const std::uint8_t* codes, std::int64_t n, float* value, float* p
   return true;
 }
 
+bool decode_integers(const std::uint8_t* codes, std::int64_t n, float* value) {
+  for (std::int64_t i = 0; i < n; ++i) value[i] = decode_int8(codes[i]);
+  return false;
+}
+
 bool decode(const std::uint8_t* codes, std::int64_t n, DType format, float* value, float* power) {
+  if (format == DType::i8) return decode_integers(codes, n, value);
   return format == DType::f8_e5m2 ? decode_as<E5m2>(codes, n, value, power)
                                   : decode_as<E4m3>(codes, n, value, power);
 }

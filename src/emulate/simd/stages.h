@@ -15,7 +15,8 @@ namespace octavo::emulate::simd {
 
 inline constexpr int kLanes = 8;  // residues of every row sum
 
-/// A row-major matrix of FP8 values in FP32, with what the Hopper accumulator needs of each value.
+/// A row-major matrix of codes' values in FP32, with what the Hopper accumulator needs of each
+/// value.
 struct Matrix {
   const float* value = nullptr;
   const float* power = nullptr;  // the power of two of the value's exponent field; 0 for 0
@@ -23,7 +24,7 @@ struct Matrix {
 };
 
 struct Stages {
-  /// Codes to values and powers; returns whether any value is NaN or infinite.
+  /// Codes to values and, of FP8, powers; returns whether any value is NaN or infinite.
   bool (*decode)(const std::uint8_t* codes, std::int64_t n, DType format, float* value,
                  float* power);
 

@@ -53,27 +53,31 @@ struct Operands {
   CodesView q, k, v;
   DescaleMap q_descale, k_descale, v_descale;
   RowValues score_shift;
-  DType kv_format = DType::f8_e4m3;
+  DType k_format = DType::f8_e4m3;
   bool after_quantiser = false;  // in the stream, whose end the kernel may then overlap
 };
 
 /// What decides the variant of the kernel.
 struct Needs {
-  bool e5m2, k_per_key, v_per_key, softcap, direct;
+  DType k_format;
+  bool k_per_key, v_per_key, softcap, direct;
 };
 
 AttentionKernel kernel_for(KernelDims dims, const Needs& needs) {
   const AttentionKernels kernels = kernels_for(dims);
-  if (needs.v_per_key) return needs.e5m2 ? kernels.folded_e5m2 : kernels.folded;
-  if (needs.e5m2) return kernels.general_e5m2;
+  if (needs.k_format == DType::f8_e5m2) {
+    return needs.v_per_key ? kernels.folded_e5m2 : kernels.general_e5m2;
+  }
+  const FormatKernels& of = needs.k_format == DType::i8 ? kernels.int8 : kernels.e4m3;
+  if (needs.v_per_key) return of.folded;
   const bool general = needs.k_per_key || needs.softcap;
-  if (needs.direct) return general ? kernels.general_direct : kernels.direct;
-  return general ? kernels.general : kernels.plain;
+  if (needs.direct) return general ? of.general_direct : of.direct;
+  return general ? of.general : of.plain;
 }
 
 Needs needs_of(const AttentionProblem& problem, const Operands& x) {
-  return {x.kv_format == DType::f8_e5m2, per_key(x.k_descale), per_key(x.v_descale),
-          problem.softcap > 0, problem.softmax == SoftmaxPath::direct};
+  return {x.k_format, per_key(x.k_descale), per_key(x.v_descale), problem.softcap > 0,
+          problem.softmax == SoftmaxPath::direct};
 }
 
 /// Contiguous codes [batches, heads, rows, columns].
@@ -288,7 +292,7 @@ QuantizeParams quantize_params(const AttentionProblem& problem) {
   const auto part = [&](const Operand& operand) {
     TensorView x = operand.x;
     if (operand.quantised()) {
-      x.dtype = is_fp8(dtype) ? DType::bf16 : dtype;
+      x.dtype = is_quantised(dtype) ? DType::bf16 : dtype;
       x.shape[1] = 0;
     }
     return x;
@@ -333,7 +337,7 @@ Operands operands_of(const DeviceQkv& qkv, const Dims& n) {
   x.k_descale = descales_of(qkv.k);
   x.v_descale = descales_of(qkv.v);
   x.score_shift = row_values(qkv.score_shift, n);
-  x.kv_format = qkv.k.dtype;
+  x.k_format = qkv.k.dtype;
   return x;
 }
 
@@ -357,7 +361,7 @@ Operands prepare(const AttentionProblem& problem, Workspace work, std::byte* wor
   if (problem.k.quantised()) {
     x.k = rows_of(problem.k.x);
     x.k_descale = problem.k.descale;
-    x.kv_format = problem.k.x.dtype;
+    x.k_format = problem.k.x.dtype;
   }
   if (problem.v.quantised()) {
     work.v.codes = reinterpret_cast<std::uint8_t*>(workspace + work.quantised);
@@ -371,12 +375,8 @@ Operands prepare(const AttentionProblem& problem, Workspace work, std::byte* wor
 std::string why_unreadable(const char* name, const Operand& operand) {
   if (!operand.quantised() || copy_engine_reads(rows_of(operand.x))) return "";
   return std::string(name) +
-         " is FP8 with strides or a base that are no multiples of 16 bytes; must "
+         " is quantised with strides or a base that are no multiples of 16 bytes; must "
          "be for the Hopper kernels";
-}
-
-DType format_of(const Operand& operand, const Recipe& recipe) {
-  return operand.quantised() ? operand.x.dtype : recipe.kv_format;
 }
 
 }  // namespace
@@ -385,8 +385,8 @@ std::string why_unsupported_on_device(const AttentionProblem& problem) {
   const Dims& n = problem.dims;
   const std::string never = why_not_in_fp8(problem);
   if (!never.empty()) return never;
-  if (problem.softmax == SoftmaxPath::direct &&
-      (format_of(problem.k, problem.recipe) == DType::f8_e5m2)) {
+  const DType k_format = problem.k_format(), v_format = problem.v_format();
+  if (problem.softmax == SoftmaxPath::direct && k_format == DType::f8_e5m2) {
     return "softmax is direct; must be exact where k and v are E5M2";
   }
   if (problem.accumulator != Accumulator::hopper) {
@@ -398,13 +398,16 @@ std::string why_unsupported_on_device(const AttentionProblem& problem) {
   }
   if (n.sq > kMostRows || n.sk > kMostRows) return "q.shape[1] and k.shape[1] must be at most 2^30";
   if (problem.k.quantised() != problem.v.quantised()) {
-    return "one of k and v is FP8; must be both or neither";
+    return "one of k and v is quantised; must be both or neither";
   }
-  if (format_of(problem.k, problem.recipe) != format_of(problem.v, problem.recipe)) {
+  if (k_format == DType::i8 && v_format != DType::f8_e4m3) {
+    return "v is E5M2; must be E4M3 where k is INT8";
+  }
+  if (k_format != DType::i8 && k_format != v_format) {
     return "k and v are FP8 of two formats; must be of one";
   }
   if (problem.q.quantised() && problem.recipe.smooth_k && !all_quantised(problem)) {
-    return "q is FP8 and k is smoothed; must be both in 16 or 32 bits, or neither";
+    return "q is quantised and k is smoothed; must be both in 16 or 32 bits, or neither";
   }
   const std::string quantiser = why_not_quantised(problem);
   if (!quantiser.empty()) return quantiser;
@@ -442,9 +445,9 @@ std::string describe_kernel(const AttentionProblem& problem) {
   };
   const KernelDims dims = kernel_dims(problem.dims);
   const AttentionKernel kernel =
-      kernel_for(dims, {format_of(problem.k, problem.recipe) == DType::f8_e5m2,
-                        token(problem.k, problem.recipe.k), token(problem.v, problem.recipe.v),
-                        problem.softcap > 0, problem.softmax == SoftmaxPath::direct});
+      kernel_for(dims, {problem.k_format(), token(problem.k, problem.recipe.k),
+                        token(problem.v, problem.recipe.v), problem.softcap > 0,
+                        problem.softmax == SoftmaxPath::direct});
   std::string text = "d" + std::to_string(dims.d) + " dv" + std::to_string(dims.dv) + " " +
                      kernel.name + ": " + std::to_string(kernel.block_m) + " query rows a block, " +
                      std::to_string(kernel.threads) + " threads, " +

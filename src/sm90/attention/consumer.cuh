@@ -64,22 +64,23 @@ class Consumer {
   /// own last product is under way.
   __device__ void step(Output<Traits>& out, SoftmaxState& state, int n, int first, bool masked) {
     const int stage = kv_.stage();
-    float s[kScores];
-    start_qk<Traits>(s, words_.q(q_.stage(), warpgroup_), words_.k(stage));
+    QkSum<Traits> sums[kScores];
+    start_qk<Traits>(sums, words_.q(q_.stage(), warpgroup_), words_.k(stage));
     turns_.pass();
     const TileNote note = shared_.tile[stage];
     float factor[2];
     load_factors(factor, rows(), args_, note.k_descale);
-    finish_qk(s);
+    float s[kScores];
+    finish_qk<Traits>(sums, s);
     if constexpr (Traits::Scores::kGeneral) {
       transform(s, factor, rows(), args_, note.k_descale, shared_.k_descale[stage]);
     }
     if constexpr (Traits::kApart) release(&shared_.k_empty[stage]);
     if (masked) hide(s, mask_of(args_, item().keys), first_row(), n * kBlockN);
     Promotion promotion;
-    update_max(s, factor, state, promotion.alpha);
+    update_max<Traits>(s, factor, state, promotion.alpha);
     if constexpr (Traits::Scores::kFoldsV) {
-      exponentiate(s, factor, state);
+      exponentiate<Traits>(s, factor, state);
       wait_for_v();
       fold(s, promotion, out, shared_.v_descale[stage]);
     } else {

@@ -18,13 +18,19 @@ AttentionKernel kernel_of(const char* name) {
 
 template <int kD, int kDv>
 AttentionKernels attention_kernels() {
-  return {kernel_of<Traits<kD, kDv, DType::f8_e4m3, PlainScores>>("plain"),
-          kernel_of<Traits<kD, kDv, DType::f8_e4m3, GeneralScores>>("general"),
-          kernel_of<Traits<kD, kDv, DType::f8_e4m3, FoldedScores>>("folded"),
-          kernel_of<Traits<kD, kDv, DType::f8_e5m2, GeneralScores>>("general_e5m2"),
-          kernel_of<Traits<kD, kDv, DType::f8_e5m2, FoldedScores>>("folded_e5m2"),
-          kernel_of<Traits<kD, kDv, DType::f8_e4m3, Direct<PlainScores>>>("direct"),
-          kernel_of<Traits<kD, kDv, DType::f8_e4m3, Direct<GeneralScores>>>("general_direct")};
+  constexpr DType kE4m3 = DType::f8_e4m3, kE5m2 = DType::f8_e5m2, kInt8 = DType::i8;
+  return {{kernel_of<Traits<kD, kDv, kE4m3, PlainScores>>("plain"),
+           kernel_of<Traits<kD, kDv, kE4m3, GeneralScores>>("general"),
+           kernel_of<Traits<kD, kDv, kE4m3, FoldedScores>>("folded"),
+           kernel_of<Traits<kD, kDv, kE4m3, Direct<PlainScores>>>("direct"),
+           kernel_of<Traits<kD, kDv, kE4m3, Direct<GeneralScores>>>("general_direct")},
+          {kernel_of<Traits<kD, kDv, kInt8, PlainScores>>("plain_int8"),
+           kernel_of<Traits<kD, kDv, kInt8, GeneralScores>>("general_int8"),
+           kernel_of<Traits<kD, kDv, kInt8, FoldedScores>>("folded_int8"),
+           kernel_of<Traits<kD, kDv, kInt8, Direct<PlainScores>>>("direct_int8"),
+           kernel_of<Traits<kD, kDv, kInt8, Direct<GeneralScores>>>("general_direct_int8")},
+          kernel_of<Traits<kD, kDv, kE5m2, GeneralScores>>("general_e5m2"),
+          kernel_of<Traits<kD, kDv, kE5m2, FoldedScores>>("folded_e5m2")};
 }
 
 }  // namespace octavo::sm90

@@ -26,7 +26,7 @@ __device__ inline void set_up(Shared<Traits>& shared) {
     }
     ptx::fence_barrier_init();
   }
-  constexpr std::uint32_t kOnes = Traits::kKvFormat == DType::f8_e4m3 ? 0x38383838u : 0x3c3c3c3cu;
+  constexpr std::uint32_t kOnes = Traits::kVFormat == DType::f8_e4m3 ? 0x38383838u : 0x3c3c3c3cu;
   constexpr int kWords = kOnesRows * kBlockN / 4;
   for (int i = static_cast<int>(threadIdx.x); i < Traits::kStages * kWords; i += Traits::kThreads) {
     auto* rows =

@@ -18,13 +18,18 @@ struct AttentionKernel {
   std::size_t shared_bytes;
 };
 
+/// Those whose V is E4M3 and whose Q and K are one of E4M3 and INT8.
+struct FormatKernels {
+  AttentionKernel plain;                   // a descale per key tile or coarser
+  AttentionKernel general;                 // K: a descale per key; softcap
+  AttentionKernel folded;                  // V: a descale per key
+  AttentionKernel direct, general_direct;  // softmax direct
+};
+
 /// The kernels of one pair of padded head dims.
 struct AttentionKernels {
-  AttentionKernel plain;    // K and V: E4M3, a descale per key tile or coarser
-  AttentionKernel general;  // K: a descale per key; softcap
-  AttentionKernel folded;   // V: a descale per key
-  AttentionKernel general_e5m2, folded_e5m2;
-  AttentionKernel direct, general_direct;  // softmax direct; K and V: E4M3
+  FormatKernels e4m3, int8;
+  AttentionKernel general_e5m2, folded_e5m2;  // K and V
 };
 
 template <int kD, int kDv>

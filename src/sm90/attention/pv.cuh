@@ -91,9 +91,9 @@ __device__ inline void start_products(float (&acc)[Chunks<Traits>::width(kChunk)
   for (int step = kBegin; step < kEnd; ++step) {
     const std::uint64_t b = ptx::descriptor(chunk + static_cast<std::uint32_t>(step) * 2);
     if (step == 0) {
-      ptx::wgmma_rs<Traits::kKvFormat, false>(acc, p + 4 * step, b);
+      ptx::wgmma_rs<Traits::kVFormat, false>(acc, p + 4 * step, b);
     } else {
-      ptx::wgmma_rs<Traits::kKvFormat, true>(acc, p + 4 * step, b);
+      ptx::wgmma_rs<Traits::kVFormat, true>(acc, p + 4 * step, b);
     }
   }
 }

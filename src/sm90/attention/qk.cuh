@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `qk`: S = Q8 K8^T, 64 x 128 scores of one warpgroup, FP32 registers.
+//
+// INT8 products have INT32 sums. Where the softmax comes next, they begin at the bits of kInt8Zero
+// instead of 0 and so end as those of the FP32 numbers kInt8Zero + S (core/int8.h): scores without
+// a conversion, which the softmax's multiply-add takes for what they are. All of them are positive,
+// so that their maximum is one of integers. Where descales per key or a softcap come first, sums
+// are converted.
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "core/tile_table.h"
 #include "sm90/attention/shared.h"
@@ -41,10 +48,28 @@ class OperandWords {
   const int base_;
 };
 
+/// An accumulator.
+template <typename Traits>
+using QkSum = std::conditional_t<Traits::kInt8, int, float>;
+
+/// One step of the reduction, the first of which needs no accumulators of FP8.
+template <typename Traits, bool kFirst>
+__device__ inline void qk_step(QkSum<Traits> (&sums)[kScores], std::uint64_t a, std::uint64_t b) {
+  if constexpr (Traits::kInt8) {
+    ptx::wgmma_ss(sums, a, b);
+  } else {
+    ptx::wgmma_ss<Traits::kKFormat, !kFirst>(sums, a, b);
+  }
+}
+
 /// Starts the product of the tiles whose words (ptx::operand_word) are given.
 template <typename Traits>
-__device__ inline void start_qk(float (&s)[kScores], std::uint32_t q, std::uint32_t k) {
+__device__ inline void start_qk(QkSum<Traits> (&sums)[kScores], std::uint32_t q, std::uint32_t k) {
   constexpr std::uint32_t kQPiece = kWarpgroupRows * 128 / 16, kKPiece = kBlockN * 128 / 16;
+  if constexpr (Traits::kInt8) {
+#pragma unroll
+    for (int& sum : sums) sum = __float_as_int(Traits::kScoreZero);
+  }
   ptx::wgmma_fence();
 #pragma unroll
   for (int step = 0; step < Traits::kHeadDim / 32; ++step) {
@@ -54,17 +79,27 @@ __device__ inline void start_qk(float (&s)[kScores], std::uint32_t q, std::uint3
     const std::uint64_t a = ptx::descriptor(q + piece * kQPiece + inside);
     const std::uint64_t b = ptx::descriptor(k + piece * kKPiece + inside);
     if (step == 0) {
-      ptx::wgmma_ss<Traits::kKvFormat, false>(s, a, b);
+      qk_step<Traits, true>(sums, a, b);
     } else {
-      ptx::wgmma_ss<Traits::kKvFormat, true>(s, a, b);
+      qk_step<Traits, false>(sums, a, b);
     }
   }
   ptx::wgmma_commit();
 }
 
-__device__ inline void finish_qk(float (&s)[kScores]) {
+/// The scores, of which Traits::kScoreZero stands for 0.
+template <typename Traits>
+__device__ inline void finish_qk(QkSum<Traits> (&sums)[kScores], float (&s)[kScores]) {
   ptx::wgmma_wait<0>();
-  ptx::pin(s);
+  ptx::pin(sums);
+#pragma unroll
+  for (int r = 0; r < kScores; ++r) {
+    if constexpr (Traits::kInt8) {
+      s[r] = Traits::kScoreZero > 0 ? __int_as_float(sums[r]) : __int2float_rn(sums[r]);
+    } else {
+      s[r] = sums[r];
+    }
+  }
 }
 
 }  // namespace octavo::sm90

@@ -48,7 +48,7 @@ __device__ inline void cast_step(const float (&p)[kScores], std::uint32_t (&word
 
 /// The exact path. prepare<kStep> makes p of the scores of product kStep, those before it first;
 /// make<kStep> its words.
-template <bool kSpread>
+template <typename Traits>
 class ExactCodes {
  public:
   __device__ ExactCodes(const float (&factor)[2], const SoftmaxState& state)
@@ -64,10 +64,11 @@ class ExactCodes {
   }
 
  private:
-  Exponentials<kSpread> exponentials_;
+  Exponentials<Traits> exponentials_;
 };
 
 /// The direct path. `state`: the maximum of what has been seen, these scores included.
+template <typename Traits>
 class DirectCodes {
  public:
   __device__ DirectCodes(const float (&factor)[2], const SoftmaxState& state) {
@@ -75,7 +76,8 @@ class DirectCodes {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       scale_[half] = factor[half] * (8 * kUnit);
-      offset_[half] = __fmaf_rn(state.m[half], -8 * kUnit, kDirectTop * kUnit);
+      offset_[half] = without_zero<Traits>(__fmaf_rn(state.m[half], -8 * kUnit, kDirectTop * kUnit),
+                                           scale_[half]);
     }
   }
 
@@ -110,10 +112,9 @@ class FoldedCodes {
 };
 
 template <typename Traits>
-using CodesOf =
-    std::conditional_t<Traits::Scores::kFoldsV, FoldedCodes,
-                       std::conditional_t<Traits::Scores::kDirect, DirectCodes,
-                                          ExactCodes<Traits::kShape.spreads_exponentials>>>;
+using CodesOf = std::conditional_t<
+    Traits::Scores::kFoldsV, FoldedCodes,
+    std::conditional_t<Traits::Scores::kDirect, DirectCodes<Traits>, ExactCodes<Traits>>>;
 
 /// Folds descales of V into one row of p; returns the row's unit.
 template <int kHalf>

@@ -5,6 +5,8 @@
 //   general   a descale per key multiplies S first; softcap: t = cap log2 e * tanh(S * c + shift),
 //             factor 1, with c = descale_q * descale_k * sm_scale / cap and K smoothing's shift
 //   hidden    S = -inf
+//
+// S of INT8 is kInt8Zero more where one factor a row is all there is (qk.cuh).
 #pragma once
 
 #include <cmath>
@@ -26,13 +28,13 @@ __device__ inline int own_row(int thread = static_cast<int>(threadIdx.x)) {
 
 /// core/softmax_constants.h, clamp_factor.
 __device__ inline float clamp_to_normal(float c) {
-  return fminf(fmaxf(c, 0x1p-126f), 0x1.fffffep127f);
+  return ptx::min_nan(ptx::max_nan(c, 0x1p-126f), 0x1.fffffep127f);
 }
 
 /// tanh within 3e-7: 1 - 2 / (1 + e^(2 x)).
 __device__ inline float tanh_of(float x) {
   const float e = ptx::exp2_approx(x * static_cast<float>(2 * kLog2E));
-  return __fmaf_rn(-2.0f, __fdividef(1.0f, 1.0f + e), 1.0f);
+  return __fmaf_rn(-2.0f, ptx::rcp_approx(1.0f + e), 1.0f);
 }
 
 /// The factors that turn S into base-2 scores, where there is no softcap.

@@ -57,12 +57,15 @@ __device__ inline T quad_max(T x) {
 
 /// The largest score of each row, where it matters to the maximum so far. Bit patterns of floats
 /// order like integers, of which the maximum of three is one instruction, unless all are negative;
-/// what comes out then is some negative number, which a maximum so far of 0 or more hides.
+/// what comes out then is some negative number, which a maximum so far of 0 or more hides. Scores
+/// beside kInt8Zero are positive, or -inf all of them.
+template <typename Traits>
 __device__ inline void row_max(const float (&s)[kScores], const SoftmaxState& state,
                                float (&largest)[2]) {
   const int bits[2] = {quad_max(max_of_bits<0>(s)), quad_max(max_of_bits<1>(s))};
   largest[0] = __int_as_float(bits[0]);
   largest[1] = __int_as_float(bits[1]);
+  if constexpr (Traits::kScoreZero > 0) return;
   const bool unknown = ((bits[0] < 0) & (state.m[0] < 0)) | ((bits[1] < 0) & (state.m[1] < 0));
   if (__any_sync(0xffffffffu, unknown)) [[unlikely]] {
     largest[0] = quad_max(max_of_floats<0>(s));
@@ -71,14 +74,15 @@ __device__ inline void row_max(const float (&s)[kScores], const SoftmaxState& st
 }
 
 /// New maxima and the factors alpha that they ask of what has been summed.
+template <typename Traits>
 __device__ inline void update_max(const float (&s)[kScores], const float (&factor)[2],
                                   SoftmaxState& state, float (&alpha)[2]) {
   float largest[2];
-  row_max(s, state, largest);
+  row_max<Traits>(s, state, largest);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float m_old = state.m[half];
-    const float m_new = fmaxf(m_old, largest[half] * factor[half]);
+    const float m_new = fmaxf(m_old, (largest[half] - Traits::kScoreZero) * factor[half]);
     state.m[half] = m_new;
     alpha[half] = ptx::exp2_approx(m_old - m_new);
   }
@@ -96,16 +100,24 @@ __device__ inline void for_steps(const Body& body) {
   }
 }
 
+/// An offset of scores that `factor` has multiplied, which takes what stands for 0 back out.
+template <typename Traits>
+__device__ inline float without_zero(float offset, float factor) {
+  if constexpr (Traits::kScoreZero == 0) return offset;
+  return __fmaf_rn(-Traits::kScoreZero, factor, offset);
+}
+
 /// p = 2^(S * factor + offset). A thread's 64 exponentials keep the special function unit busy for
 /// 512 clocks, in whose gaps the multiply-adds before and the casts behind them fit, if the
 /// compiler spreads them. It does not unless it must: so each group of scores depends on the one
 /// before the last, by an addition of 0 * p, which is finite where no score is NaN.
-template <bool kSpread>
+template <typename Traits>
 class Exponentials {
  public:
   __device__ Exponentials(const float (&factor)[2], const SoftmaxState& state)
       : factor_{factor[0], factor[1]},
-        offset_{kPExponentShift - state.m[0], kPExponentShift - state.m[1]} {}
+        offset_{without_zero<Traits>(kPExponentShift - state.m[0], factor[0]),
+                without_zero<Traits>(kPExponentShift - state.m[1], factor[1])} {}
 
   /// Of the scores of product kStep; those before it first.
   template <int kStep>
@@ -114,7 +126,8 @@ class Exponentials {
 #pragma unroll
     for (int r = kStep * kStepScores; r < (kStep + 1) * kStepScores; ++r) {
       const int half = fragment_half(r);
-      if (kSpread && r >= 2 * kGroup && (r % kGroup == 0 || r % kGroup == 2)) {
+      if (Traits::kShape.spreads_exponentials && r >= 2 * kGroup &&
+          (r % kGroup == 0 || r % kGroup == 2)) {
         offset_[half] = __fmaf_rn(s[r - 2 * kGroup], 0.0f, offset_[half]);
       }
       s[r] = ptx::exp2_approx(__fmaf_rn(s[r], factor_[half], offset_[half]));
@@ -126,9 +139,10 @@ class Exponentials {
 };
 
 /// All scores of a tile.
+template <typename Traits>
 __device__ inline void exponentiate(float (&s)[kScores], const float (&factor)[2],
                                     const SoftmaxState& state) {
-  Exponentials<false> exponentials(factor, state);
+  Exponentials<Traits> exponentials(factor, state);
   for_steps<0, kSteps>([&](auto step) { exponentials.template apply<step>(s); });
 }
 

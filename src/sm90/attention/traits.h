@@ -36,10 +36,15 @@ struct Direct : Scores {
   static_assert(!Scores::kFoldsV, "folding takes p itself");
 };
 
+/// kFormat: of K; Q is INT8 where K is, else E4M3.
 template <int kD, int kDv, DType kFormat, typename ScoresType>
 struct Traits {
   using Scores = ScoresType;
-  static constexpr DType kKvFormat = kFormat;
+  static constexpr DType kKFormat = kFormat;
+  static constexpr bool kInt8 = kFormat == DType::i8;  // Q as well
+  static constexpr DType kVFormat = kInt8 ? DType::f8_e4m3 : kFormat;
+  // What stands for 0 among scores that go into the softmax: qk.cuh.
+  static constexpr float kScoreZero = kInt8 && !Scores::kGeneral ? kInt8Zero : 0.0f;
   static constexpr int kHeadDim = kD;
   static constexpr int kHeadDimV = kDv;
   static constexpr KernelShape kShape = Scores::kGeneral  ? general_kernel_shape(kD)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warpgroup matrix products, FP8 x FP8 -> FP32. PTX ISA, "Asynchronous Warpgroup Level Matrix
-// Multiply-Accumulate Operation".
+// Warpgroup matrix products, FP8 x FP8 -> FP32 and INT8 x INT8 -> INT32. PTX ISA, "Asynchronous
+// Warpgroup Level Matrix Multiply-Accumulate Operation".
 //
 // d is this thread's share of a 64 x kN accumulator: d[4 j + i], i < 2: row lane / 4 + 16 warp,
 // i >= 2: 8 rows below; column 8 j + 2 (lane % 4) + i % 2.
@@ -30,6 +30,11 @@ template <int kCount>
 __device__ inline void pin(float (&r)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(r[i])::"memory");
+}
+template <int kCount>
+__device__ inline void pin(int (&r)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(r[i])::"memory");
 }
 __device__ inline void pin(std::uint32_t& r) { asm volatile("" : "+r"(r)::"memory"); }
 template <int kCount>
@@ -114,12 +119,20 @@ __device__ inline std::uint64_t descriptor(std::uint32_t word) {
 /// shared memory.
 template <DType kFormat, bool kAccumulate>
 __device__ inline void wgmma_ss(float (&d)[64], std::uint64_t a_descriptor,
-                                std::uint64_t b_descriptor) {
-  OCTAVO_EACH_FORMAT(SS, 128, 64, 64, 65)
+                                std::uint64_t b_descriptor){OCTAVO_EACH_FORMAT(SS, 128, 64, 64, 65)}
+
+/// d += A B^T of INT8, two's complement.
+__device__
+    inline void wgmma_ss(int (&d)[64], std::uint64_t a_descriptor, std::uint64_t b_descriptor) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" OCTAVO_D64 "}, %64, %65, p;\n}"
+      : OCTAVO_F64("+r")
+      : "l"(a_descriptor), "l"(b_descriptor));
 }
 
-/// The same with A in registers: a[0] and a[2] hold row lane / 4, k = 4 (lane % 4) + {0 .. 3} and
-/// 16 more; a[1] and a[3] those 8 rows below.
+/// The FP8 product with A in registers: a[0] and a[2] hold row lane / 4, k = 4 (lane % 4) + {0 ..
+/// 3} and 16 more; a[1] and a[3] those 8 rows below.
 template <DType kFormat, bool kAccumulate>
 __device__ inline void wgmma_rs(float (&d)[32], const std::uint32_t* a,
                                 std::uint64_t b_descriptor) {

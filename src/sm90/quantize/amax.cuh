@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `amax`: the largest finite magnitude of what a thread, a row or a block of rows holds.
+// Stage `amax`: the largest finite magnitude of what a thread, a row or a block of rows holds; for
+// INT8 codes NaN where anything is not finite.
 #pragma once
 
+#include "sm90/ptx/math.cuh"
 #include "sm90/ptx/reduce.cuh"
 #include "sm90/quantize/row_tile.cuh"
 
 namespace octavo::sm90 {
 
 inline constexpr float kInfinity = __builtin_huge_valf();
+inline constexpr float kNan = __builtin_nanf("");  // orders above all others by its bits
 
 template <int kCount>
 __device__ float magnitude(const float (&x)[kCount]) {
   float a = 0;
 #pragma unroll
-  for (int j = 0; j < kCount; ++j) a = fmaxf(a, fabsf(x[j]));
+  for (int j = 0; j < kCount; ++j) a = ptx::max_nan(a, fabsf(x[j]));
   return a;
 }
 
@@ -21,19 +24,23 @@ template <int kCount>
 __device__ float largest(const float (&a)[kCount]) {
   float most = a[0];
 #pragma unroll
-  for (int i = 1; i < kCount; ++i) most = fmaxf(most, a[i]);
+  for (int i = 1; i < kCount; ++i) most = ptx::max_nan(most, a[i]);
   return most;
 }
 
-/// Largest finite magnitude of each of a thread's rows. A first look without regard to infinities
-/// is enough for almost every thread; whether there is one is the result.
+/// The amax of each of a thread's rows. A first look without regard to what is not finite is enough
+/// for almost every thread; whether there is such a thing is the result.
 template <int kRows, int kCount>
-__device__ bool finite_amax(const float (&x)[kRows][kCount], float (&a)[kRows]) {
+__device__ bool rows_amax(const float (&x)[kRows][kCount], DType format, float (&a)[kRows]) {
 #pragma unroll
   for (int i = 0; i < kRows; ++i) a[i] = magnitude(x[i]);
-  if (largest(a) != kInfinity) return false;
+  if (largest(a) < kInfinity) return false;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
+    if (format == DType::i8) {
+      a[i] = a[i] < kInfinity ? a[i] : kNan;
+      continue;
+    }
     a[i] = 0;
 #pragma unroll
     for (float y : x[i]) a[i] = fmaxf(a[i], fabsf(y) == kInfinity ? 0 : fabsf(y));
@@ -43,8 +50,8 @@ __device__ bool finite_amax(const float (&x)[kRows][kCount], float (&a)[kRows]) 
 
 /// Largest of a value over the four threads of a row of Q or K.
 __device__ inline float row_max(float a) {
-  a = fmaxf(a, __shfl_xor_sync(0xffffffffu, a, 1));
-  return fmaxf(a, __shfl_xor_sync(0xffffffffu, a, 2));
+  a = ptx::max_nan(a, __shfl_xor_sync(0xffffffffu, a, 1));
+  return ptx::max_nan(a, __shfl_xor_sync(0xffffffffu, a, 2));
 }
 
 /// Largest of a value over each `kGroup` neighbouring warps. All threads call. `storage` holds one

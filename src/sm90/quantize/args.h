@@ -30,7 +30,7 @@ struct OperandArgs {
   int padded_rows = 0;
   int d = 0;
   Granularity granularity = Granularity::block;
-  bool e5m2 = false;
+  DType format = DType::f8_e4m3;  // of the codes
   bool wide_loads = false;  // every row starts on a 16-byte boundary, a tile's within 2^31 bytes
   float norm = 1.0f;        // the factor that a rotation leaves out of the values
   int blocks = 0;           // thread blocks; 0: not in this launch

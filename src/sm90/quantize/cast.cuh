@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `cast`: code = FP8(x * scale), round to nearest even, saturating; NaN where x is infinite,
-// code 0 for either zero.
+// code 0 for either zero. INT8: core/int8.h.
 // The format is a type: it is chosen once a tile.
 #pragma once
 
@@ -10,15 +10,22 @@
 namespace octavo::sm90 {
 
 struct E4m3 {
+  static constexpr float kZero = 0.0f;  // the sum with it makes +0 of either zero
   static __device__ std::uint32_t pair(float a, float b) { return ptx::cvt_e4m3x2(a, b); }
 };
 struct E5m2 {
+  static constexpr float kZero = 0.0f;
   static __device__ std::uint32_t pair(float a, float b) { return ptx::cvt_e5m2x2(a, b); }
+};
+/// The sum with kInt8Zero has the rounded integer in its low byte, -1 where it is NaN.
+struct Int8 {
+  static constexpr float kZero = kInt8Zero;
 };
 
 /// A format where infinities become the NaN code; without this they saturate.
 template <typename Format>
 struct WithInfinities {
+  static constexpr float kZero = Format::kZero;
   static __device__ float nan_for(float y) {
     return fabsf(y) == kInfinity ? __int_as_float(0x7fffffff) : y;
   }
@@ -27,21 +34,29 @@ struct WithInfinities {
   }
 };
 
-/// Four codes, the first in the low byte.
+/// x * scale, to be cast.
+template <typename Format>
+__device__ float scaled(float x, float scale) {
+  return __fmaf_rn(x, scale, Format::kZero);
+}
+
+/// Four codes of scaled values, the first in the low byte.
 template <typename Format>
 __device__ std::uint32_t cast4(float a, float b, float c, float d) {
   return Format::pair(a, b) | Format::pair(c, d) << 16;
 }
-
-/// x * scale; +0 where x is 0.
-__device__ inline float scaled(float x, float scale) { return __fmaf_rn(x, scale, 0.0f); }
+template <>
+__device__ inline std::uint32_t cast4<Int8>(float a, float b, float c, float d) {
+  return __byte_perm(__byte_perm(__float_as_uint(a), __float_as_uint(b), 0x0040),
+                     __byte_perm(__float_as_uint(c), __float_as_uint(d), 0x0040), 0x5410);
+}
 
 /// Eight channels of a row.
 template <typename Format>
 __device__ uint2 cast_unit(const float (&x)[kChannels], float scale) {
   float y[kChannels];
 #pragma unroll
-  for (int j = 0; j < kChannels; ++j) y[j] = scaled(x[j], scale);
+  for (int j = 0; j < kChannels; ++j) y[j] = scaled<Format>(x[j], scale);
   return {cast4<Format>(y[0], y[1], y[2], y[3]), cast4<Format>(y[4], y[5], y[6], y[7])};
 }
 

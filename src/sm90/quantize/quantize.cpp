@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host side of the quantiser: workspace, arguments, launches.
+#include <cuda.h>
+
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 
 #include "core/tile_table.h"
@@ -9,6 +12,7 @@
 #include "sm90/alignment.h"
 #include "sm90/check.h"
 #include "sm90/device.h"
+#include "sm90/driver.h"
 #include "sm90/quantize/launch.h"
 #include "sm90/quantize/quantize.h"
 
@@ -54,7 +58,9 @@ struct Workspace {
     qkv.q = place(arena, problem.q.x, recipe.q, true);
     qkv.k = place(arena, problem.k.x, recipe.k, false);
     qkv.v = place(arena, problem.v.x, recipe.v, false);
-    qkv.k.dtype = qkv.v.dtype = recipe.kv_format;
+    qkv.q.dtype = recipe.qk_format;
+    qkv.k.dtype = recipe.k_format();
+    qkv.v.dtype = recipe.kv_format;
     const Dims& n = problem.dims;
     if (recipe.smooth_k) {
       qkv.score_shift = arena.take<float>(n.b * n.hq * n.sq);
@@ -103,7 +109,7 @@ OperandArgs operand_args(const TensorView& x, const DeviceOperand& out, float* a
   args.padded_rows = static_cast<int>(out.padded_rows);
   args.d = static_cast<int>(out.d);
   args.granularity = out.granularity;
-  args.e5m2 = out.dtype == DType::f8_e5m2;
+  args.format = out.dtype;
   args.wide_loads = rows_are_wide(x) && rows_are_near(x);
   return args;
 }
@@ -287,6 +293,22 @@ void launch_all(const QuantizeArgs& args, std::int64_t d, std::int64_t dv, std::
   launch_cast(kernels_for(dv, bytes_v), v, false, stream);
 }
 
+/// No tile stores the descale of a tensor without elements, which is that of zeros.
+void fill_descales_of_nothing(const DeviceOperand& x, CudaStream stream) {
+  const std::int64_t count = x.descales();
+  if (x.rows * x.h * x.b != 0 || count == 0) return;
+  static const auto fill =
+      reinterpret_cast<decltype(&cuMemsetD32Async)>(driver_function("cuMemsetD32Async", 3020));
+  const float descale = scale_of(0.0f, x.dtype).descale;
+  const CUresult result =
+      fill(reinterpret_cast<CUdeviceptr>(x.descale), std::bit_cast<unsigned>(descale),
+           static_cast<std::size_t>(count), stream);
+  if (result != CUDA_SUCCESS) {
+    throw Error(ErrorCode::cuda,
+                "filling descales: driver error " + std::to_string(static_cast<int>(result)));
+  }
+}
+
 void check_memory(const AttentionProblem& problem) {
   for (const TensorView* x : {&problem.q.x, &problem.k.x, &problem.v.x}) {
     if (x->device.kind != Device::Kind::cuda) refuse("q, k and v must be in device memory");
@@ -300,7 +322,7 @@ void check_memory(const AttentionProblem& problem) {
 
 std::string why_not_quantised(const AttentionProblem& problem) {
   const TensorView &q = problem.q.x, &k = problem.k.x;
-  if (!is_fp8(q.dtype) && !is_fp8(k.dtype) && size_of(q.dtype) != size_of(k.dtype)) {
+  if (!is_quantised(q.dtype) && !is_quantised(k.dtype) && size_of(q.dtype) != size_of(k.dtype)) {
     return "k.dtype is " + std::string(dtype_name(k.dtype)) + "; must have the size of q.dtype (" +
            dtype_name(q.dtype) + ") for the GPU kernels";
   }
@@ -331,6 +353,9 @@ DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std:
                           stream),
           "clearing amax");
   }
+  for (const DeviceOperand* x : {&work.qkv.q, &work.qkv.k, &work.qkv.v}) {
+    fill_descales_of_nothing(*x, stream);
+  }
   launch_all(args, work.qkv.q.padded_d, work.qkv.v.padded_d, size_of(problem.q.x.dtype),
              size_of(problem.v.x.dtype), stream);
   return work.qkv;
@@ -356,7 +381,7 @@ std::int64_t DeviceOperand::descales() const {
 
 DeviceOperand device_operand(const TensorView& x, Granularity granularity, bool is_query) {
   DeviceOperand out;
-  out.dtype = is_fp8(x.dtype) ? x.dtype : DType::f8_e4m3;
+  out.dtype = is_quantised(x.dtype) ? x.dtype : DType::f8_e4m3;
   out.granularity = granularity;
   out.b = x.shape[0];
   out.rows = x.shape[1];

@@ -84,7 +84,7 @@ __device__ void cast_patches(const KeyPatches<kD>& at, const Patches<kD>& values
 #pragma unroll
       for (int n = 0; n < kPatchKeys; ++n) {
         const int i = p * kPatchKeys + n;
-        y[n] = scaled(values.x[i][j], scale[i]);
+        y[n] = scaled<Format>(values.x[i][j], scale[i]);
       }
       put_word<kD>(transpose, at.patch(p) + j, at.u, cast4<Format>(y[0], y[1], y[2], y[3]));
     }
@@ -101,12 +101,12 @@ struct CastPatches {
     float scale[Patches<kD>::kKeys];
     patch_scales<kD>(operand, rows, at, a, shared, turn, scale);
     if (infinite) {
-      if (operand.e5m2) {
+      if (operand.format == DType::f8_e5m2) {
         cast_patches<kD, WithInfinities<E5m2>>(at, values, scale, shared.transpose);
       } else {
         cast_patches<kD, WithInfinities<E4m3>>(at, values, scale, shared.transpose);
       }
-    } else if (operand.e5m2) {
+    } else if (operand.format == DType::f8_e5m2) {
       cast_patches<kD, E5m2>(at, values, scale, shared.transpose);
     } else {
       cast_patches<kD, E4m3>(at, values, scale, shared.transpose);
@@ -153,7 +153,7 @@ __device__ void walk_keys(const QuantizeArgs& args, int block, char* slots, KeyS
     }
     if (turn + 1 < operand.run) loader.start(rows.next_head());
     float a[Patches<kD>::kKeys];
-    const bool infinite = finite_amax(values.x, a);
+    const bool infinite = rows_amax(values.x, DType::f8_e4m3, a);
     Finish::template finish<kD>(operand, rows, at, a, infinite, values, shared, turn % 2);
   }
 }

@@ -135,7 +135,10 @@ __device__ void cast_rows(const OperandArgs& operand, const RowBlock& rows, cons
 template <int kD, typename E4m3Cast, typename E5m2Cast>
 __device__ void cast_rows(const OperandArgs& operand, const RowBlock& rows, const RowPlace<kD>& at,
                           const Rows<kD>& values, const SignedScales<kD>& scale) {
-  if (ptx::opaque(operand.e5m2)) {
+  const int format = ptx::opaque(static_cast<int>(operand.format));
+  if (format == static_cast<int>(DType::i8)) {
+    cast_rows<kD, Int8>(operand, rows, at, values, scale);
+  } else if (format == static_cast<int>(DType::f8_e5m2)) {
     cast_rows<kD, E5m2Cast>(operand, rows, at, values, scale);
   } else {
     cast_rows<kD, E4m3Cast>(operand, rows, at, values, scale);
@@ -265,7 +268,7 @@ __device__ void walk_rows(const QuantizeArgs& args, int block, char* slots, RowS
     if (!Operand::kShifts) smooth(values);
     if (rows.valid < kTileRows) clear_beyond<kD>(rows, at, values);
     float a[Rows<kD>::kCount];
-    const bool infinite = finite_amax(values.flat(), a);
+    const bool infinite = rows_amax(values.flat(), operand.format, a);
     Finish::template finish<kD, Operand>(args, rows, at, a, infinite, values,
                                          shared.warp_max[turn % 2]);
     if (Operand::kShifts) smooth(values);

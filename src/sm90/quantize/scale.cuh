@@ -9,12 +9,10 @@
 
 namespace octavo::sm90 {
 
-/// a / top, correctly rounded: so are a product with 1 / top and one correction, for either
-/// constant, as long as nothing is subnormal (checked for every significand; core/quant_block.h
+/// a / top, correctly rounded: so are a product with 1 / top and one correction, for each of the
+/// constants, as long as nothing is subnormal (checked for every significand; core/quant_block.h
 /// bounds a).
-__device__ inline float divide_by_top(float a, bool e5m2) {
-  const float top = e5m2 ? kE5m2Max : kE4m3Max;
-  const float reciprocal = e5m2 ? 1.0f / kE5m2Max : 1.0f / kE4m3Max;
+__device__ inline float divide_by_top(float a, float top, float reciprocal) {
   const float quotient = __fmul_rn(a, reciprocal);
   return fmaf(fmaf(-top, quotient, a), reciprocal, quotient);
 }
@@ -30,9 +28,12 @@ __device__ inline float divide_top(float top, float a) {
 }
 
 __device__ inline ScalePair scale_on_device(float amax, const OperandArgs& operand) {
-  const float a = fmaxf(__fmul_rn(amax, operand.norm), kMinAmax);
-  const float top = operand.e5m2 ? kE5m2Max : kE4m3Max;
-  return {__fmul_rn(divide_top(top, a), operand.norm), divide_by_top(a, operand.e5m2)};
+  const float a = ptx::max_nan(__fmul_rn(amax, operand.norm), kMinAmax);
+  const float top = max_magnitude(operand.format);
+  const float reciprocal = operand.format == DType::i8        ? 1.0f / kInt8Max
+                           : operand.format == DType::f8_e5m2 ? 1.0f / kE5m2Max
+                                                              : 1.0f / kE4m3Max;
+  return {__fmul_rn(divide_top(top, a), operand.norm), divide_by_top(a, top, reciprocal)};
 }
 
 /// Descale of row `row` of the tile where each has its own.
