@@ -111,7 +111,7 @@ void NumericFlags::add_to(Command& command) {
   command.group("How it is computed");
   command.option(
       "--recipe", "NAME", recipe,
-      "per_tensor, per_head, block, default or strict_causal; +rotate, +smooth, +int8 "
+      "per_tensor, per_head, block, fp8, default or strict_causal; +rotate, +smooth, +int8 "
       "or +e5m2 behind it (default: default, or block where an operand is quantised already)");
   command.option("--softmax", "PATH", softmax,
                  "exact or direct (E4M3 codes straight from the scores)");

@@ -98,9 +98,10 @@ void set_up_quantize(Command& command) {
   auto options = std::make_shared<Options>();
   command.positional("IN", options->input, "Safetensors file with q, k and v in F32, F16 or BF16");
   command.required("-o,--output", "OUT", options->output, "Safetensors file to write");
-  command.option("--recipe", "NAME", options->recipe,
-                 "per_tensor, per_head, block, default or strict_causal; +rotate, +smooth, +int8 "
-                 "or +e5m2 behind it");
+  command.option(
+      "--recipe", "NAME", options->recipe,
+      "per_tensor, per_head, block, fp8, default or strict_causal; +rotate, +smooth, +int8 "
+      "or +e5m2 behind it");
   options->call.add_to(command);
   command.group("Where it is computed");
   command.option("--engine", "NAME", options->engine,

@@ -39,16 +39,18 @@ struct Recipe {
   static Recipe per_tensor();     ///< the textbook baseline: one scale a tensor
   static Recipe per_head();       ///< one scale a (batch, head)
   static Recipe block();          ///< block scales only
-  static Recipe standard();       ///< "default": block scales for K and V, token scales for Q,
-                                  ///< rotation, K smoothing
+  static Recipe fp8();            ///< block scales for K and V, token scales for Q, rotation, K
+                                  ///< smoothing; all of it in E4M3
+  static Recipe standard();       ///< "default": the same with Q and K in INT8
   static Recipe strict_causal();  ///< per-token scales + rotation: nothing a later token can change
 
   friend bool operator==(const Recipe&, const Recipe&) = default;
 };
 
-/// "default", "per_tensor", "per_head", "block", "strict_causal", each optionally followed by
-/// "+rotate", "+smooth", "+int8" (Q and K), "+e5m2" (K and V). Throws Error{invalid_argument} with
-/// the list of names.
+/// "default", "fp8", "per_tensor", "per_head", "block", "strict_causal", each optionally followed
+/// by
+/// "+rotate", "+smooth", "+int8" (Q and K), "+e5m2" (K and V; Q in E4M3). Throws
+/// Error{invalid_argument} with the list of names.
 Recipe parse_recipe(const std::string& name);
 
 /// The shortest name that parse_recipe reads back, or a spelled-out list of the fields.

@@ -59,9 +59,9 @@ def attention(
     window         (left, right): as many keys back and ahead of that one; None for no limit on a side
     softcap        scores become softcap tanh(score / softcap); 0: off
     sm_scale       default 1 / sqrt(d)
-    recipe         how operands become FP8: "per_tensor", "per_head", "block", "default" or "strict_causal", with
-                   "+rotate", "+smooth", "+int8", "+e5m2" behind it where wanted. None: "default", or "block" where an
-                   operand is quantised already
+    recipe         what Q, K and V become: "per_tensor", "per_head", "block", "fp8", "default" (of Q and K int8) or
+                   "strict_causal", with "+rotate", "+smooth", "+int8", "+e5m2" behind it where wanted. None:
+                   "default", or "block" where an operand is quantised already
     softmax        "exact", or "direct": E4M3 codes straight from the scores
     accumulator    "hopper" (bit-true model of the tensor cores) or "fp32"
     promote_every  key tiles of 128 between promotions of P V to FP32; 0: never
@@ -270,7 +270,7 @@ def _set_results(
     name = dtype_name(out_dtype)
     if out is None:
         if name is None:
-            name = "bf16" if q_dtype.startswith("f8") else q_dtype
+            name = q_dtype if q_dtype in ("f32", "f16", "bf16") else "bf16"
         if name not in ("f32", "f16", "bf16"):
             raise ValueError(f"{_FUNCTION}: out_dtype is {name}; must be f32, f16 or bf16")
         ranks_fit = len(q_shape) == len(v_shape) == 4  # else the library refuses q or v before it sees out

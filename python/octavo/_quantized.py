@@ -113,7 +113,7 @@ def quantize(
     q            [b, sq, hq, d], k [b, sk, hkv, d], v [b, sk, hkv, dv] in float32, float16 or bfloat16, in host
                  memory, or PyTorch tensors on one CUDA device: then the codes are tensors there, made on
                  PyTorch's current stream; layout="bhsd": [b, h, s, d]
-    recipe       "per_tensor", "per_head", "block", "default" or "strict_causal", with "+rotate", "+smooth",
+    recipe       "per_tensor", "per_head", "block", "fp8", "default" or "strict_causal", with "+rotate", "+smooth",
                  "+int8" (of Q and K), "+e5m2" (of K and V) behind it where wanted
     key_lengths  valid keys of each batch entry, integers or an int32 CUDA tensor [b]; keys past them become code 0
     dtype        the type of arrays that are uint16: "bf16" or "f16"; one, or one each for q, k and v

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // INT8 codes of Q and K: the nearest integer of -127 .. 127, so that the grid is symmetric.
 //
-//   code = round(x * scale), half to even      NaN and infinities: -1, beside a descale of NaN
+//   code = round(x * scale), half to even      NaN and infinities: -1, and all else of
+//                                             their block 0, beside a descale of NaN
 //
 // The last place of kInt8Zero is 1, so one fused multiply-add rounds to an integer, which is then
 // the low byte of the sum. Products of two rows are sums of at most 256 * 127^2 < 2^22: added to

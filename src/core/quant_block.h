@@ -4,9 +4,9 @@
 //   descale = max(amax, kMinAmax) / max_code        scale = max_code / max(amax, kMinAmax)
 //
 // amax is over finite elements only: one infinity must not flatten its block. INT8 has no code for
-// what is not finite: there a block with such an element has amax, scale and descale NaN. kMinAmax
-// keeps scale finite, so an all-zero block needs no special case: its codes are 0 and its descale
-// tiny.
+// what is not finite: there a block with such an element has amax and descale NaN, scale 0.
+// kMinAmax keeps scale finite, so an all-zero block needs no special case: its codes are 0 and its
+// descale tiny.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,7 @@ struct ScalePair {
 constexpr ScalePair scale_of(float amax, DType format) {
   const float a = amax < kMinAmax ? kMinAmax : amax;
   const float top = max_magnitude(format);
+  if (a != a) return {0.0f, a};
   return {top / a, a / top};
 }
 

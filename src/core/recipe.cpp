@@ -17,11 +17,10 @@ Recipe uniform_recipe(Granularity granularity) {
 }
 
 using Named = std::pair<const char*, Recipe (*)()>;
-constexpr Named kNamed[] = {{"per_tensor", Recipe::per_tensor},
-                            {"per_head", Recipe::per_head},
-                            {"block", Recipe::block},
-                            {"default", Recipe::standard},
-                            {"strict_causal", Recipe::strict_causal}};
+constexpr Named kNamed[] = {
+    {"per_tensor", Recipe::per_tensor}, {"per_head", Recipe::per_head},
+    {"block", Recipe::block},           {"fp8", Recipe::fp8},
+    {"default", Recipe::standard},      {"strict_causal", Recipe::strict_causal}};
 
 [[noreturn]] void refuse(const std::string& argument, const std::string& value,
                          const std::string& rule) {
@@ -34,11 +33,17 @@ Recipe Recipe::per_tensor() { return uniform_recipe(Granularity::tensor); }
 Recipe Recipe::per_head() { return uniform_recipe(Granularity::head); }
 Recipe Recipe::block() { return uniform_recipe(Granularity::block); }
 
-Recipe Recipe::standard() {
+Recipe Recipe::fp8() {
   Recipe recipe = block();
   recipe.q = Granularity::token;
   recipe.rotate = true;
   recipe.smooth_k = true;
+  return recipe;
+}
+
+Recipe Recipe::standard() {
+  Recipe recipe = fp8();
+  recipe.qk_format = DType::i8;
   return recipe;
 }
 
@@ -80,6 +85,7 @@ Recipe parse_recipe(const std::string& name) {
         recipe.qk_format = DType::i8;
       } else if (option == "e5m2") {
         recipe.kv_format = DType::f8_e5m2;
+        recipe.qk_format = DType::f8_e4m3;
       } else {
         refuse("recipe option", option, "rotate, smooth, int8 or e5m2");
       }
@@ -88,7 +94,7 @@ Recipe parse_recipe(const std::string& name) {
     return recipe;
   }
   refuse("recipe", base,
-         "one of per_tensor, per_head, block, default, strict_causal, with +rotate, +smooth, "
+         "one of per_tensor, per_head, block, fp8, default, strict_causal, with +rotate, +smooth, "
          "+int8 or +e5m2 behind it where wanted");
 }
 

@@ -38,13 +38,17 @@ struct KernelShape {
                               // 4: 613, 3: 643, 2: 652, 1: 656 TFLOPS at 4k; direct 816, 828, 791,
                               // 776; d 128 exact 4: 930, 3: 910
   bool overlaps_promotion;    // pv.cuh: d 128 direct + 3 %; takes registers for two products
+  bool starts_int8_early = false;  // Q K^T of the next tile before the last promotion of this one:
+                                   // d 64, 4k up, + 2 to 3 %; of E4M3 - 2 to - 5 %, so not there;
+                                   // d 128 - 1 %
 };
 
 /// Softmax, not the matrix products, is what FP8 attention waits for up to d 128; it overlaps with
 /// the products of other warpgroups, so as many warpgroups as registers allow.
 constexpr KernelShape kernel_shape(int padded_d) {
   switch (padded_d) {
-    case 64: return {3, 4, 160, 32, false, false, 2, false};   // S 64 + O 32 registers a thread
+    case 64:
+      return {3, 4, 160, 32, false, false, 2, false, true};    // S 64 + O 32 registers a thread
     case 96: return {3, 4, 160, 32, true, false, 4, false};    // S 64 + O 48
     case 128: return {3, 4, 160, 32, false, false, 4, false};  // S 64 + O 64
     case 192: return {2, 2, 240, 24, false, true, 4, true};    // O 96; 57 KB a stage
@@ -55,7 +59,7 @@ constexpr KernelShape kernel_shape(int padded_d) {
 /// Direct softmax, which needs fewer registers at a time.
 constexpr KernelShape direct_kernel_shape(int padded_d) {
   switch (padded_d) {
-    case 64: return {3, 4, 160, 32, false, false, 3, false};
+    case 64: return {3, 4, 160, 32, false, false, 3, false, true};
     case 128: return {3, 4, 160, 32, false, false, 4, true};
     case 256: return {2, 2, 240, 24, false, false, 4, true};  // turns: - 7 %
     default: return kernel_shape(padded_d);

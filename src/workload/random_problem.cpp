@@ -72,6 +72,7 @@ void choose_numerics(Chooser& choose, Problem& p) {
   if (choose.one_in(8)) p.recipe.rotate = true;
   if (choose.one_in(8)) {
     p.recipe.kv_format = DType::f8_e5m2;
+    p.recipe.qk_format = DType::f8_e4m3;
   } else if (choose.one_in(3)) {
     p.recipe.qk_format = DType::i8;
   }

@@ -70,9 +70,9 @@ TEST(AttentionGpu, SmokeOfEveryKernel) {
     for (const char* kind :
          {"recipe=block causal", "softcap=20", "recipe=strict_causal causal", "recipe=block+e5m2",
           "recipe=strict_causal+e5m2", "recipe=block causal softmax=direct",
-          "softcap=20 softmax=direct", "recipe=block+int8 causal", "recipe=default+int8 softcap=20",
+          "softcap=20 softmax=direct", "recipe=block+int8 causal", "recipe=fp8 softcap=20",
           "recipe=strict_causal+int8 causal", "recipe=block+int8 causal softmax=direct",
-          "recipe=default+int8 softcap=20 softmax=direct"}) {
+          "recipe=fp8 softcap=20 softmax=direct"}) {
       expect_agrees(parse(std::string("sq70 sk200 hq2 hkv1 ") + dims + " " + kind));
     }
   }
@@ -83,7 +83,7 @@ TEST(AttentionGpu, Lengths) {
   for (const int s : {1, 3, 63, 64, 65, 113, 127, 128, 129, 191, 192, 193, 799, 1023}) {
     const std::string n = std::to_string(s);
     expect_agree({"s" + n + " h2 recipe=block", "s" + n + " h2 d64 causal",
-                  "s" + n + " h2 recipe=default+int8", "s" + n + " d64 causal recipe=block+int8",
+                  "s" + n + " h2 recipe=fp8", "s" + n + " d64 causal recipe=block+int8",
                   "sq" + n + " sk300 d256 causal", "sq70 sk" + n + " d192 causal"});
   }
 }
@@ -122,8 +122,8 @@ TEST(AttentionGpu, MasksHeadsAndLayouts) {
 
 TEST(AttentionGpu, RecipesAndStoredOperands) {
   for (const char* recipe :
-       {"per_tensor", "per_head", "block", "default", "strict_causal", "block+e5m2", "default+e5m2",
-        "per_tensor+int8", "default+int8", "strict_causal+int8"}) {
+       {"per_tensor", "per_head", "block", "fp8", "strict_causal", "block+e5m2", "fp8+e5m2",
+        "per_tensor+int8", "default", "strict_causal+int8"}) {
     const std::string tail = std::string(" recipe=") + recipe;
     expect_agree({"s400 h2 causal" + tail, "sq100 sk700 hq4 hkv2 d64" + tail, "s300 d256" + tail,
                   "s400 h2 causal in=f8" + tail, "s300 hq4 hkv2 d64 in=f8" + tail});
@@ -134,7 +134,7 @@ TEST(AttentionGpu, Distributions) {
   for (const char* dist : {"normal", "outlier", "channel", "sink", "wide", "uniform"}) {
     const std::string tail = std::string(" dist=") + dist;
     expect_agree({"s1000 h2" + tail, "s1000 h2 causal d64" + tail, "s700 d256" + tail,
-                  "s1000 h2 recipe=default+int8" + tail, "s700 d256 recipe=block+int8" + tail});
+                  "s1000 h2 recipe=fp8" + tail, "s700 d256 recipe=block+int8" + tail});
   }
 }
 
@@ -158,8 +158,7 @@ TEST(AttentionGpu, RandomProblems) {
 /// The error against double precision is the emulation's, within 3 % of itself.
 TEST(AttentionGpu, AccuracyIsTheEmulations) {
   for (const char* dist : {"normal", "outlier", "channel", "sink", "wide"}) {
-    for (const char* how :
-         {"", " softmax=direct", " recipe=default+int8", " recipe=default+int8 softmax=direct"}) {
+    for (const char* how : {"", " softmax=direct", " recipe=fp8", " recipe=fp8 softmax=direct"}) {
       const Problem p = parse(std::string("s1500 h2 dist=") + dist + how);
       const auto gpu = workload::verify_problem(p, "sm90", "reference");
       const auto cpu = workload::verify_problem(p, "emulate", "reference");

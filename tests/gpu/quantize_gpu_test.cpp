@@ -272,10 +272,9 @@ TEST_P(QuantizeGpuRecipes, EqualTheCpuForEveryTypeHeadDimLengthLayoutAndEmbeddin
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, QuantizeGpuRecipes,
-                         ::testing::Values("per_tensor", "per_head", "block", "default",
-                                           "strict_causal", "default+e5m2",
-                                           "per_head+rotate+smooth", "default+int8",
-                                           "per_tensor+int8"));
+                         ::testing::Values("per_tensor", "per_head", "block", "fp8",
+                                           "strict_causal", "fp8+e5m2", "per_head+rotate+smooth",
+                                           "default", "per_tensor+int8"));
 
 /// Every kernel once on a small input: what compute-sanitizer watches.
 TEST_F(QuantizeGpu, SmokeOfEveryKernel) {
@@ -283,8 +282,7 @@ TEST_F(QuantizeGpu, SmokeOfEveryKernel) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
       for (const Embedding rope :
            {Embedding::none, Embedding::interleaved, Embedding::half_split}) {
-        for (const char* recipe :
-             {"default", "per_head+smooth+rotate", "strict_causal", "default+int8"}) {
+        for (const char* recipe : {"fp8", "per_head+smooth+rotate", "strict_causal", "default"}) {
           Call n;
           n.d = n.dv = d;
           n.dtype = dtype;
@@ -358,7 +356,7 @@ TEST_F(QuantizeGpu, KeyLengthsHideWhateverLiesBehindThem) {
 
 TEST_F(QuantizeGpu, MagnitudesFromTinyToHugeAndZero) {
   for (const float scale : {1e4f, 1e-6f, 0.0f}) {
-    for (const char* recipe : {"default", "default+int8"}) {
+    for (const char* recipe : {"fp8", "default"}) {
       Call n;
       n.dtype = DType::f32;
       n.recipe = parse_recipe(recipe);
@@ -375,8 +373,8 @@ TEST_F(QuantizeGpu, MagnitudesFromTinyToHugeAndZero) {
 
 TEST_F(QuantizeGpu, NanAndInfinitiesBecomeTheNanCodeAndSpareTheirBlock) {
   // INT8 has no such code: there the whole block has the descale NaN.
-  for (const char* recipe : {"default", "block", "per_head", "strict_causal", "block+e5m2",
-                             "default+int8", "block+int8", "per_head+int8", "per_tensor+int8"}) {
+  for (const char* recipe : {"fp8", "block", "per_head", "strict_causal", "block+e5m2", "default",
+                             "block+int8", "per_head+int8", "per_tensor+int8"}) {
     for (const float bad : {INFINITY, -INFINITY, NAN}) {
       Call n;
       n.recipe = parse_recipe(recipe);

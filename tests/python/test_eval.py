@@ -104,15 +104,15 @@ def test_names_of_variants():
     assert direct.arguments == {
         "recipe": "block+rotate", "softmax": "direct", "accumulator": "hopper", "promote_every": 0,
     }  # fmt: skip
-    only = variants.parse("fp8 only=qk qk=int8 smooth=0")
+    only = variants.parse("imitate only=qk qk=int8 smooth=0")
     assert only.rounded == {"q", "k"} and only.qk == "int8" and only.rotate and not only.smooth
-    assert variants.parse("fp8 pv=none").rounded == {"q", "k"}
+    assert variants.parse("imitate pv=none").rounded == {"q", "k"}
 
 
 @pytest.mark.parametrize(
     "name, sentence",
     [
-        ("fp7", "begins with 'fp7'; must be bf16, fp8 or one of"),
+        ("fp7", "begins with 'fp7'; must be bf16, imitate or one of"),
         ("", "begins with ''"),
         ("default direct", "has 'direct'; must be KEY=VALUE"),
         ("default speed=1", "has speed, which default does not know"),
@@ -121,8 +121,8 @@ def test_names_of_variants():
         ("default softmax=dirct", "has softmax=dirct; must be one of exact, direct"),
         ("default promote=x", "has promote=x; must be none or a number of key tiles"),
         ("default acc=fp32 acc=hopper", "has an option twice"),
-        ("fp8 only=x", "has only=x; must be letters of q, k, p and v"),
-        ("fp8 qk=int4", "has qk=int4; must be one of e4m3, int8, none"),
+        ("imitate only=x", "has only=x; must be letters of q, k, p and v"),
+        ("imitate qk=int4", "has qk=int4; must be one of e4m3, int8, none"),
     ],
 )
 def test_wrong_names_are_refused(name, sentence):
@@ -178,8 +178,8 @@ def test_the_model_in_numpy(model_file):
     sixteen, fp8 = (runner.losses(ids, variants.parse(name)) for name in ("bf16", "default"))
     assert 0 < np.abs(sixteen - exact).max() < 0.05
     assert np.abs(sixteen - exact).mean() < np.abs(fp8 - exact).mean() < 0.3
-    with pytest.raises(ValueError, match="'fp8 only=q' needs torch"):
-        runner.losses(ids, variants.parse("fp8 only=q"))
+    with pytest.raises(ValueError, match="'imitate only=q' needs torch"):
+        runner.losses(ids, variants.parse("imitate only=q"))
 
 
 def test_models_that_would_be_read_wrongly_are_refused(tmp_path):
@@ -196,7 +196,7 @@ def test_the_model_in_torch_is_that_in_numpy(model_file):
     assert isinstance(runner, runners.Torch)
     ids = runner.encode(TEXT)[:200]
     want = gguf_model.token_losses(gguf_model.Model(model_file).forward(ids), ids)
-    got = {name: runner.losses(ids, variants.parse(name)) for name in ("bf16", "default", "fp8", "fp8 only=v")}
+    got = {name: runner.losses(ids, variants.parse(name)) for name in ("bf16", "fp8", "imitate", "imitate only=v")}
     other = gguf_model.Model(model_file)
     other.theta = 10000.0
     wrong = gguf_model.token_losses(other.forward(ids), ids)
@@ -217,13 +217,14 @@ def test_an_imitation_has_the_error_of_the_library():
         found = imitation.attention(variants.parse(name), *map(torch.from_numpy, (q, k, v)), 64**-0.5).numpy()
         return np.linalg.norm(found - exact) / np.linalg.norm(exact)
 
-    library = octavo.attention(q, k, v, layout="bhsd", causal=True, recipe="default")
-    want = np.linalg.norm(library - exact) / np.linalg.norm(exact)
-    assert error("fp8") == pytest.approx(want, rel=0.1)
-    assert error("fp8 qk=none pv=none") < 1e-5
-    assert error("fp8 only=qk qk=int8") < 0.5 * error("fp8 only=qk")
+    for recipe, imitated in (("fp8", "imitate"), ("default", "imitate qk=int8")):
+        library = octavo.attention(q, k, v, layout="bhsd", causal=True, recipe=recipe)
+        want = np.linalg.norm(library - exact) / np.linalg.norm(exact)
+        assert error(imitated) == pytest.approx(want, rel=0.1)
+    assert error("imitate qk=none pv=none") < 1e-5
+    assert error("imitate only=qk qk=int8") < 0.5 * error("imitate only=qk")
     for stage in "qkpv":
-        assert 1e-3 < error(f"fp8 only={stage}") < error("fp8")
+        assert 1e-3 < error(f"imitate only={stage}") < error("imitate")
 
 
 def test_data_made_to_break_fp8():

@@ -35,7 +35,7 @@ void expect_padding_ignored(const Inputs& x, std::int64_t length, const Attentio
     params.v = v.view();
     return emulate(params);
   };
-  ASSERT_TRUE(std::isnan(with_tail(x.k, length, 0xff).get(x.k.numel() - 1)));
+  ASSERT_TRUE(std::isnan(with_tail(x.v, length, 0xff).get(x.v.numel() - 1)));
   const Result zeros = run_with_tail(0x00);
   EXPECT_TRUE(all_finite(zeros.out));
   for (const int byte : {0x7f, 0xff}) {
@@ -139,7 +139,7 @@ TEST(CasesEmpty, BatchEntryWithoutKeysGivesZeroAndLeavesTheOthersAlone) {
     params.softmax = path;
     params.key_lengths = {200, 0, 130};
     const Result got = emulate(params), want = reference(params);
-    EXPECT_TRUE(agrees(got.out, want.out, {0.04, 0.06}));
+    EXPECT_TRUE(agrees(got.out, want.out, {0.03, 0.06}));
     EXPECT_TRUE(lse_agrees(got.lse, want.lse, 0.05));
     const std::int64_t row = got.out.at(1, 0, 0, 0), end = got.out.at(2, 0, 0, 0);
     for (std::int64_t i = row; i < end; ++i) ASSERT_EQ(got.out.get(i), 0.0f);

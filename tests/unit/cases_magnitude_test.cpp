@@ -85,8 +85,10 @@ TEST(SlowCasesMagnitude, SinkKeyKeepsTheOtherKeysAccurate) {
     AttentionParams params = x.params(recipe);
     params.softmax = path;
     const Difference d = difference(emulate(params).out, want.out);
-    EXPECT_GE(d.cosine, 0.995);
-    EXPECT_TRUE(in_bounds(d, {0.04, 0.1}));
+    // A sink 30 times as long as the other keys of its block leaves INT8's even steps to them.
+    const bool int8 = recipe.qk_format == DType::i8;
+    EXPECT_GE(d.cosine, int8 ? 0.99 : 0.995);
+    EXPECT_TRUE(in_bounds(d, int8 ? Bounds{0.04, 0.13} : Bounds{0.04, 0.1}));
   });
 }
 
@@ -110,9 +112,12 @@ TEST(SlowCasesMagnitude, MagnitudesFromMillionthsToTenThousandsNeitherSaturateNo
         params.softmax = path;
         const Result got = emulate(params);
         EXPECT_TRUE(agrees(got.out, want.out, {0.02, 0.06}));
-        for (const CastCounts& counts : {got.stats.q, got.stats.k, got.stats.v}) {
+        for (const CastCounts* of : {&got.stats.q, &got.stats.k, &got.stats.v}) {
+          const CastCounts& counts = *of;
           EXPECT_EQ(counts.saturated, 0);
-          EXPECT_LT(counts.flushed, counts.total / 1000);
+          // INT8's steps are even: of a normal distribution 1.5 % lie below half a step.
+          const bool int8 = recipe.qk_format == DType::i8 && of != &got.stats.v;
+          EXPECT_LT(counts.flushed, counts.total / (int8 ? 50 : 1000));
         }
       });
     }

@@ -17,7 +17,7 @@ namespace {
 
 /// FP8 against double on the operands below: measured 0.0487 to 0.0507 over recipes, no row
 /// off by more than 0.11.
-constexpr Bounds kBounds = {0.04, 0.06, 0.2};
+constexpr Bounds kBounds = {0.03, 0.06, 0.2};
 constexpr double kLseTolerance = 0.05;
 
 /// Causal, so that a mask counts; blocks of 128 keys of different magnitude, so that descales do;

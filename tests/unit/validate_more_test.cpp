@@ -268,8 +268,8 @@ TEST(RefusedQuantize, OperandsMustBeInHostMemory) {
 
 TEST(RefusedName, ListsTheNamesThereAre) {
   EXPECT_EQ(refusal_of([] { parse_recipe("fp4"); }),
-            "recipe is 'fp4'; must be one of per_tensor, per_head, block, default, strict_causal, "
-            "with +rotate, +smooth, +int8 or +e5m2 behind it where wanted");
+            "recipe is 'fp4'; must be one of per_tensor, per_head, block, fp8, default, "
+            "strict_causal, with +rotate, +smooth, +int8 or +e5m2 behind it where wanted");
   EXPECT_EQ(refusal_of([] { parse_recipe("block+spin"); }),
             "recipe option is 'spin'; must be rotate, smooth, int8 or e5m2");
   EXPECT_EQ(refusal_of([] { parse_recipe("block+"); }),

@@ -231,7 +231,8 @@ TEST(Generate, LayoutsHoldTheSameValues) {
 
 TEST(Generate, Fp8BringsDescales) {
   const Inputs inputs = generate(parse_problem("s130 hq4 hkv2 d72 in=f8 layout=bhsd"));
-  EXPECT_EQ(inputs.q.dtype, DType::f8_e4m3);
+  EXPECT_EQ(inputs.q.dtype, DType::i8);
+  EXPECT_EQ(inputs.v.dtype, DType::f8_e4m3);
   EXPECT_EQ(inputs.q.shape[3], 96);  // rotated: padded
   EXPECT_EQ(inputs.v.shape[3], 72);
   EXPECT_TRUE(inputs.q_descale.present());

@@ -20,7 +20,7 @@ from . import variants
 from .runners import Runner, load
 from .statistics import Row, compare
 
-DEFAULT = ["bf16", "per_tensor", "per_head", "block", "block+rotate", "block+smooth", "default", "strict_causal"]
+DEFAULT = ["bf16", "per_tensor", "per_head", "block", "block+rotate", "block+smooth", "fp8", "default", "strict_causal"]
 
 
 def arguments() -> argparse.ArgumentParser:

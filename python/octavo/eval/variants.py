@@ -4,8 +4,9 @@
     bf16                                          16-bit attention: what the others are held against
     RECIPE [softmax=direct] [acc=fp32] [promote=N|none]
                                                   octavo.attention() of that recipe
-    fp8 [only=q|k|qk|p|v] [qk=int8|e4m3|none] [pv=e4m3|none] [rotate=0] [smooth=0] [k=token|block] [q=token|block]
-                                                  FP8 imitated in FP32, stage by stage: what each one costs (needs torch)
+    imitate [only=q|k|qk|p|v] [qk=e4m3|int8|none] [pv=e4m3|none] [rotate=0] [smooth=0] [k=token] [q=block]
+                                                  codes imitated in FP32, stage by stage, to see what each costs
+                                                  (needs torch)
 """
 
 from dataclasses import dataclass, field
@@ -58,11 +59,11 @@ def parse(name: str) -> Variant:
     if first == "bf16":
         _nothing_left(name, options)
         return SixteenBit()
-    if first == "fp8":
+    if first == "imitate":
         return _imitation(name, options)
     known = octavo.info()["recipes"]
     if first.split("+")[0] not in known:
-        raise ValueError(f"octavo-eval: variant {name!r} begins with {first!r}; must be bf16, fp8 or one of {known}")
+        raise ValueError(f"octavo-eval: variant {name!r} begins with {first!r}; must be bf16, imitate or one of {known}")
     promote = options.pop("promote", "1")
     if promote != "none" and not promote.isdecimal():
         raise ValueError(f"octavo-eval: variant {name!r} has promote={promote}; must be none or a number of key tiles")

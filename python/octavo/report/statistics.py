@@ -21,6 +21,7 @@ RECIPES = (
     "block+rotate",
     "block+smooth",
     "block+rotate+smooth",
+    "fp8",
     "default",
     "strict_causal",
 )

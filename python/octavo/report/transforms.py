@@ -27,7 +27,8 @@ class Steps:
 
 def steps_of(recipe: str) -> Steps:
     base, *options = recipe.split("+")
-    return Steps(base in ("default", "strict_causal") or "rotate" in options, base == "default" or "smooth" in options)
+    rotates = base in ("fp8", "default", "strict_causal") or "rotate" in options
+    return Steps(rotates, base in ("fp8", "default") or "smooth" in options)
 
 
 def signs(channels: int) -> Floats:

@@ -87,7 +87,9 @@ struct AttentionArgs {
   float softcap_log2 = 0;   // softcap log2 e
   bool k_per_key = false;   // descales of K: one a key
 
-  int once = 1;  // pv.cuh, promote_in_place
+  // Constants that the compiler is not to know.
+  int once = 1;       // pv.cuh, promote_in_place
+  float nothing = 0;  // qk.cuh, set_to_zero
 
   const std::int32_t* device_lengths = nullptr;  // [b], or null
   bool has_lengths = false;                      // `lengths` counts

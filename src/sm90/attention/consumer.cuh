@@ -43,12 +43,20 @@ class Consumer {
     if (n > first) wait_for_k(kv_);
     turns_.take();
     for (const int end = ptx::uniform(walk.end[0]); n > end; --n) skip_tile(n > first + 1);
+    // Where scores start early, one product more than there are tiles is made, of what happens to
+    // be in shared memory: in a branch, the compiler would keep the registers of both of its sides.
+    QkSum<Traits> sums[kScores];
+    if constexpr (Traits::kStartsEarly) start(sums, kv_);
 #pragma unroll 1
     for (int part = 0; part < 3; ++part) {
       const int end = ptx::uniform(walk.end[part + 1]);
       // General kernels, short of registers at d 256, read it again.
       const auto more = [&] { return n > (Traits::Scores::kGeneral ? walk.end[part + 1] : end); };
-      for (; more(); --n) step(out, state, n - 1, first, part != 1);
+      for (; more(); --n) step(out, state, sums, n - 1, first, part != 1);
+    }
+    if constexpr (Traits::kStartsEarly) {
+      ptx::wgmma_wait<0>();
+      ptx::pin(sums);
     }
     for (; n > first; --n) skip_tile(n > first + 1);
     turns_.pass();
@@ -62,10 +70,10 @@ class Consumer {
 
   /// Key tile n, of which the mask hides a part if `masked`. Waits for the tile after it while its
   /// own last product is under way.
-  __device__ void step(Output<Traits>& out, SoftmaxState& state, int n, int first, bool masked) {
+  __device__ void step(Output<Traits>& out, SoftmaxState& state, QkSum<Traits> (&sums)[kScores],
+                       int n, int first, bool masked) {
     const int stage = kv_.stage();
-    QkSum<Traits> sums[kScores];
-    start_qk<Traits>(sums, words_.q(q_.stage(), warpgroup_), words_.k(stage));
+    if constexpr (!Traits::kStartsEarly) start(sums, kv_);
     turns_.pass();
     const TileNote note = shared_.tile[stage];
     float factor[2];
@@ -99,9 +107,16 @@ class Consumer {
         [&] { turns_.take(); },
         [&] {
           if (n > first) wait_for_k(next);
+        },
+        [&] {
+          if constexpr (Traits::kStartsEarly) start(sums, next);
         });
     release(v_empty_of(stage));
     kv_ = next;
+  }
+
+  __device__ void start(QkSum<Traits> (&sums)[kScores], const KvRing& tile) {
+    start_qk<Traits>(sums, words_.q(q_.stage(), warpgroup_), words_.k(tile.stage()), args_.nothing);
   }
 
   /// Leaves a tile that no row here sees, once it is there: its barriers count every warp, so that

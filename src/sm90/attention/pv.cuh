@@ -143,10 +143,11 @@ __device__ inline void promote_in_place(Output<Traits>& out, float (&acc)[kCount
 /// Finishes chunk kChunk, which is under way, and does those behind it. Where registers allow, the
 /// next product runs while this one is promoted; if not, other warpgroups keep the tensor cores
 /// busy.
-template <typename Traits, int kChunk, int kCount, typename Meanwhile>
+template <typename Traits, int kChunk, int kCount, typename Meanwhile, typename Finished>
 __device__ inline void finish_chunks(Output<Traits>& out, float (&acc)[kCount],
                                      const std::uint32_t (&p)[kPWords], std::uint32_t v,
-                                     const Promotion& step, int once, Meanwhile meanwhile) {
+                                     const Promotion& step, int once, const Meanwhile& meanwhile,
+                                     const Finished& finished) {
   constexpr bool kLast = kChunk + 1 == Chunks<Traits>::kCount;
   constexpr bool kOverlap = !kLast && Traits::kOverlapsPromotion;
   constexpr int kNext = kLast ? kChunk : kChunk + 1;
@@ -155,18 +156,23 @@ __device__ inline void finish_chunks(Output<Traits>& out, float (&acc)[kCount],
   if constexpr (kLast) meanwhile();
   ptx::wgmma_wait<kOverlap ? 1 : 0>();
   ptx::pin(acc);
+  if constexpr (kLast) finished();
   promote_in_place<Traits, kChunk>(out, acc, step, once);
   if constexpr (!kOverlap && !kLast) start_chunk<Traits, kNext>(next, p, v);
-  if constexpr (!kLast) finish_chunks<Traits, kNext>(out, next, p, v, step, once, meanwhile);
+  if constexpr (!kLast) {
+    finish_chunks<Traits, kNext>(out, next, p, v, step, once, meanwhile, finished);
+  }
 }
 
 /// Makes P and multiplies it with V. `v_is_there` waits for V, `before_products` runs before the
-/// first product, `meanwhile` while the last is under way. Where not all of P comes first, products
-/// of the first chunk start as soon as their words are there.
-template <typename Traits, typename Codes, typename Wait, typename Before, typename Meanwhile>
+/// first product, `meanwhile` while the last is under way, `finished` before its promotion. Where
+/// not all of P comes first, products of the first chunk start as soon as their words are there.
+template <typename Traits, typename Codes, typename Wait, typename Before, typename Meanwhile,
+          typename Finished>
 __device__ inline void pv(Output<Traits>& out, Codes codes, float (&s)[kScores], std::uint32_t v,
                           const Promotion& step, int once, const Wait& v_is_there,
-                          const Before& before_products, const Meanwhile& meanwhile) {
+                          const Before& before_products, const Meanwhile& meanwhile,
+                          const Finished& finished) {
   constexpr int kFirst = Traits::kShape.first_products;
   std::uint32_t p[kPWords];
   float acc[Chunks<Traits>::width(0) / 2];
@@ -186,7 +192,7 @@ __device__ inline void pv(Output<Traits>& out, Codes codes, float (&s)[kScores],
     start_products<Traits, 0, kFirst, kSteps>(acc, p, v);
   }
   ptx::wgmma_commit();
-  finish_chunks<Traits, 0>(out, acc, p, v, step, once, meanwhile);
+  finish_chunks<Traits, 0>(out, acc, p, v, step, once, meanwhile, finished);
 }
 
 }  // namespace octavo::sm90

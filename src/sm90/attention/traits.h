@@ -55,6 +55,9 @@ struct Traits {
   static constexpr int kBlockRows = kConsumers * kWarpgroupRows;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroupThreads;  // and the producer's
 
+  // Q K^T of the next tile is under way while this one's output is promoted.
+  static constexpr bool kStartsEarly = kInt8 && kShape.starts_int8_early;
+
   // Registers for two products of P V at a time.
   static constexpr bool kOverlapsPromotion = kShape.overlaps_promotion && !Scores::kFoldsV;
 

@@ -33,7 +33,8 @@ __device__ inline ScalePair scale_on_device(float amax, const OperandArgs& opera
   const float reciprocal = operand.format == DType::i8        ? 1.0f / kInt8Max
                            : operand.format == DType::f8_e5m2 ? 1.0f / kE5m2Max
                                                               : 1.0f / kE4m3Max;
-  return {__fmul_rn(divide_top(top, a), operand.norm), divide_by_top(a, top, reciprocal)};
+  const float scale = __fmul_rn(divide_top(top, a), operand.norm);
+  return {a == a ? scale : 0.0f, divide_by_top(a, top, reciprocal)};
 }
 
 /// Descale of row `row` of the tile where each has its own.
