@@ -103,9 +103,10 @@ Bounds reference_bounds(const Problem& p) {
   return bounds;
 }
 
-// Of 300 random problems on an H200 none differed by more than 0.2 % (typical are 0.001 %, and 0.03
-// % with a softcap, whose tanh is another function). A weight that a last bit tips over moves by
-// 1/16 of itself: much in a row of few keys, nothing in the norm of all rows.
-Bounds emulation_bounds(const Problem&) { return {0, 2e-3, 0.999, 5e-3}; }
+// Of 300 random problems on an H200 none differed by more than 0.2 % (typical are 0.001 %), but for
+// 0.26 % with a softcap, whose tanh is another function (typical are 0.03 %). A weight that a last
+// bit tips over moves by 1/16 of itself: much in a row of few keys, nothing in the norm of all
+// rows.
+Bounds emulation_bounds(const Problem& p) { return {0, p.softcap > 0 ? 4e-3 : 2e-3, 0.999, 5e-3}; }
 
 }  // namespace octavo::workload

@@ -17,7 +17,7 @@ import safetensors
 
 ROOT = Path(__file__).resolve().parents[2]
 OCTAVO = Path(os.environ.get("OCTAVO_BIN", ROOT / "build/cpu/cli/octavo")).resolve()
-RECIPES = ["per_tensor", "per_head", "block", "default", "strict_causal"]
+RECIPES = ["per_tensor", "per_head", "block", "fp8", "default", "strict_causal"]
 
 NUMPY_TYPES = {
     "F32": np.float32,

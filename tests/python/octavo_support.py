@@ -22,7 +22,7 @@ else:
     )
 
 DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
-RECIPES = ["per_tensor", "per_head", "block", "default", "strict_causal"]
+RECIPES = ["per_tensor", "per_head", "block", "fp8", "default", "strict_causal"]
 
 
 def qkv(b=2, sq=70, sk=130, hq=4, hkv=2, d=64, dv=None, dtype="f32", seed=0):

@@ -97,7 +97,7 @@ def test_refusals(changes, exception, sentence):
 def test_sentences_without_a_function():
     with pytest.raises(ValueError) as found:
         octavo.attention(Q, K, V, recipe="fast")
-    assert str(found.value).startswith("recipe is 'fast'; must be one of per_tensor, per_head, block, default, ")
+    assert str(found.value).startswith("recipe is 'fast'; must be one of per_tensor, per_head, block, fp8, default, ")
     with pytest.raises(ValueError) as found:
         octavo.attention(Q, K, V, dtype="f9")
     assert str(found.value) == "dtype is 'f9'; must be one of f32, f16, bf16, f8_e4m3, f8_e5m2, i8"

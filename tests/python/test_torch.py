@@ -375,7 +375,7 @@ def test_wrong_operands_are_refused(device):
     with pytest.raises(ValueError, match="q_descale is missing"):
         octavo.torch.attention(q.to(torch.float8_e4m3fn), k, v)
     with pytest.raises(ValueError, match="f32, f16"):
-        octavo.torch.attention(q.to(torch.int8), k, v)
+        octavo.torch.attention(q.to(torch.int16), k, v)
     if device == "cuda":
         with pytest.raises(NotImplementedError, match="softmax is direct"):
             octavo.torch.attention(q, k, v, softmax="direct", recipe="block+e5m2")

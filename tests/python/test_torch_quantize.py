@@ -10,7 +10,7 @@ from torch_support import needs_hopper, octavo, qkv, torch
 
 from octavo._place import position_of_key
 
-RECIPES = ["per_tensor", "per_head", "block", "default", "strict_causal", "block+smooth", "per_head+rotate+e5m2"]
+RECIPES = ["per_tensor", "per_head", "block", "fp8", "default", "strict_causal", "block+smooth", "per_head+rotate+e5m2"]
 
 
 def as_numpy(x):
@@ -65,7 +65,7 @@ def test_every_type_and_key_lengths_of_either_kind(dtype):
 
 
 @needs_hopper
-@pytest.mark.parametrize("recipe", ["default", "block", "strict_causal", "block+e5m2", "default+int8"])
+@pytest.mark.parametrize("recipe", ["default", "block", "fp8", "strict_causal", "block+e5m2"])
 @pytest.mark.parametrize("d", [128, 72, 40])
 def test_attending_later_gives_the_same_bits(recipe, d):
     operands = qkv(sq=130, sk=300, d=d, device="cuda")

@@ -52,7 +52,7 @@ TEST(Sm90Refusal, OperandsOfTwoKinds) {
   AttentionParams params = call();
   params.k.dtype = DType::f8_e4m3;
   params.k_descale = contiguous(&placeholder, DType::f32, {1});
-  expect_declined(params, "one of k and v is FP8; must be both or neither");
+  expect_declined(params, "one of k and v is quantised; must be both or neither");
   params = call(DType::f8_e4m3);
   params.k.dtype = DType::f8_e5m2;
   expect_declined(params, "k and v are FP8 of two formats; must be of one");
@@ -65,9 +65,10 @@ TEST(Sm90Refusal, OperandsOfTwoKinds) {
 TEST(Sm90Refusal, StoredOperandsOffBoundaries) {
   AttentionParams params = call(DType::f8_e4m3);
   params.k.stride[1] += 8;
-  expect_declined(params,
-                  "k is FP8 with strides or a base that are no multiples of 16 bytes; must be for "
-                  "the Hopper kernels");
+  expect_declined(
+      params,
+      "k is quantised with strides or a base that are no multiples of 16 bytes; must be for "
+      "the Hopper kernels");
 }
 
 TEST(Sm90Refusal, RotaryDims) {
