@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error of FP8 attention on the Q, K and V of a file, as one page."""
+"""The error of 8-bit attention on the Q, K and V of a file, as one page."""
 
 import argparse
 import importlib.util

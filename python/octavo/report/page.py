@@ -62,7 +62,7 @@ _DISTRIBUTIONS_NOTE = (
     "smallest (2^-9), each a stripe; values more than one octave left of these become 0; left of the dotted line codes "
     "are subnormal, with fewer digits. The largest magnitude is that of the tensor here; that of a block is often "
     "smaller, so that fewer values are lost. Smoothed and rotated values are computed from the file's by the formulas "
-    "of the quantised format, in FP32, before any rounding to FP8."
+    "of the quantised format, in FP32, before any rounding."
 )
 
 
@@ -89,7 +89,7 @@ def facts(file: QkvFile, stats: Statistics) -> str:
 
 def _head(title: str, file: QkvFile, stats: Statistics) -> str:
     return (
-        f"<h1>{escape(title)}</h1>\n<p class='note'>{escape(facts(file, stats))}. Errors are relative L2 of FP8 "
+        f"<h1>{escape(title)}</h1>\n<p class='note'>{escape(facts(file, stats))}. Errors are relative L2 of 8-bit "
         f"attention against double precision, outputs in FP32. Octavo {octavo.__version__}.</p>"
     )
 
@@ -165,7 +165,7 @@ def _codes(stats: Statistics) -> str:
         "format's largest magnitude, where each scale puts at least one. Exponents under -6 are E4M3's subnormal codes."
     )
     panels = _panels("codes", drawing.codes(stats))
-    return _section("codes", "FP8 codes in use", sentences.codes(stats), panels, table, note)
+    return _section("codes", "Codes in use", sentences.codes(stats), panels, table, note)
 
 
 def _context(stats: Statistics) -> str:

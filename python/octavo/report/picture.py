@@ -32,7 +32,7 @@ def write_picture(path: Path, file: QkvFile, stats: Statistics, speeds: Speeds |
     parts = [("Where the error is: layers and query heads", sentences.heads(stats), drawing.heat_maps(stats))]
     magnitudes = [p for name, found in stats.distributions.items() for p in drawing.distributions(name, found)]
     parts.append(("Magnitudes of Q, K and V (shaded: E4M3's octaves)", sentences.distributions(stats), magnitudes))
-    parts.append(("FP8 codes in use", sentences.codes(stats), drawing.codes(stats)))
+    parts.append(("Codes in use", sentences.codes(stats), drawing.codes(stats)))
     if stats.context:
         parts.append(("Error against context length", sentences.context(stats), drawing.context(stats)))
     if speeds is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotation and K smoothing in numpy, as docs/format.md defines them: the values that are cast to FP8.
+"""Rotation and K smoothing in numpy, as docs/format.md defines them: the values that are cast.
 
 FP32 additions in another order than the library's: equal but for the last bits.
 """
