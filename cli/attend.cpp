@@ -18,8 +18,8 @@ namespace {
 
 constexpr const char* kFooter = R"(
 IN holds q, k and v ([b, s, h, d], or [s, h, d] for a batch of 1; --layout bhsd: [b, h, s, d]) in
-F32, F16, BF16 or FP8; FP8 with q_descale, k_descale and v_descale and, where K was smoothed,
-score_shift.
+F32, F16, BF16, FP8 or (q and k) I8; those of 8 bits with q_descale, k_descale and v_descale and,
+where K was smoothed, score_shift.
 Metadata of IN that flags override: causal (true or false), octavo.window, octavo.softcap,
 octavo.sm_scale, octavo.key_lengths, octavo.layout.
 OUT gets out, in the same order of dimensions, and with --lse lse ([b, h, s], F32).

@@ -135,7 +135,7 @@ std::string unknown_command(int argc, char** argv, const std::vector<Subcommand>
 
 int dispatch(int argc, char** argv, const std::vector<Subcommand>& subcommands,
              const std::string& footer) {
-  CLI::App app{"Block-scaled FP8 attention for NVIDIA Hopper, with CPU engines.", "octavo"};
+  CLI::App app{"Block-scaled 8-bit attention for NVIDIA Hopper, with CPU engines.", "octavo"};
   int exit_code = kOk;
   std::vector<std::unique_ptr<Cli11Command>> commands;
   app.set_version_flag("--version", std::string("octavo ") + version(),

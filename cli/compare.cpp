@@ -24,7 +24,7 @@ namespace {
 constexpr const char* kFooter = R"(
 Every group of q, k and v in IN is computed by each recipe and held against the double-precision
 reference; then the default recipe with the other softmax paths and accumulators. Operands that are
-quantised already are taken as they are. Outputs are F32, so that nothing but FP8 is measured.
+quantised already are taken as they are. Outputs are F32: nothing but the 8 bits is measured.
 
 Exit code 1 where NaNs or infinities are not where the reference has them although the operands are
 finite. NaNs and infinities of the operands spread over a tile (docs/data_path.md). Exit code 1 also

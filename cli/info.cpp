@@ -50,7 +50,7 @@ constexpr std::pair<const char*, const char*> kFeatures[] = {
     {"head dim 72 (padded)", "s256 h4 d72"},
     {"F16 operands", "s256 h4 in=f16 out=f16"},
     {"F32 operands", "s256 h4 in=f32 out=f32"},
-    {"FP8 operands", "s256 h4 in=f8"},
+    {"operands in 8 bits", "s256 h4 in=f8"},
     {"E5M2 keys and values", "s256 h4 recipe=block+e5m2"},
     {"grouped query heads", "s256 hq8 hkv2"},
     {"causal", "s256 h4 causal"},

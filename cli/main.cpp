@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
         argc, argv,
         {{"attend", "Compute attention on q, k and v of a file", set_up_attend},
          {"compare", "Show the error of every recipe on a file", set_up_compare},
-         {"quantize", "Turn q, k and v of a file into FP8 with descales", set_up_quantize},
+         {"quantize", "Turn q, k and v of a file into 8 bits with descales", set_up_quantize},
          {"gen", "Write the operands of a one-line problem to a file", set_up_gen},
          {"verify", "Hold one engine against another on problems", set_up_verify},
          {"bench", "Time problems from end to end", set_up_bench},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// octavo quantize IN -o OUT: FP8 codes and descales of every q, k and v in a file.
+// octavo quantize IN -o OUT: codes and descales of every q, k and v in a file.
 #include <cmath>
 #include <memory>
 #include <set>
@@ -18,9 +18,9 @@ namespace octavo::cli {
 namespace {
 
 constexpr const char* kFooter = R"(
-OUT holds q, k and v as F8_E4M3 (or F8_E5M2), q_descale, k_descale and v_descale (F32, [1], [b, h],
-[b, h, blocks] or [b, h, s]) and, where the recipe smooths K, score_shift (F32, [b, h, s]); of every
-group of the file, with its prefix. `octavo attend` and `octavo compare` read it: attention on OUT
+OUT holds q, k and v as I8, F8_E4M3 or F8_E5M2, by recipe, q_descale, k_descale and v_descale (F32,
+[1], [b, h], [b, h, blocks] or [b, h, s]) and, where the recipe smooths K, score_shift (F32,
+[b, h, s]); of every group of the file, with its prefix. `octavo attend` and `octavo compare` read it: attention on OUT
 gives the same bits as attention on IN with the same recipe.
 
 Examples:

@@ -42,17 +42,18 @@ enum class Accumulator : std::uint8_t {
 ///
 /// Shapes: q [b, sq, hq, d], k [b, sk, hkv, d], v [b, sk, hkv, dv], out [b, sq, hq, dv], all with a
 /// last stride of 1. hq is a multiple of hkv. d and dv are multiples of 8 up to 256.
-/// q, k, v: f32, f16, bf16, or FP8 with descales; out: f32, f16 or bf16.
+/// q, k, v: f32, f16, bf16, or FP8 (q and k also i8, both of them) with descales; out: f32, f16 or
+/// bf16.
 struct AttentionParams {
   TensorView q, k, v;
   TensorView out;
   TensorView lse;  ///< optional f32 [b, hq, sq]: natural log of the sum of exponentials; -inf where
                    ///< a row sees no key
 
-  /// Descales of FP8 operands (required for those, refused for others), f32 of shape {1}, {h},
-  /// {b, h}, {b, h, blocks} or {b, h, s}; h is the operand's own head count, or hkv for q too.
+  /// Descales of operands in 8 bits (required for those, refused for others), f32 of shape {1},
+  /// {h}, {b, h}, {b, h, blocks} or {b, h, s}; h is the operand's own head count, or hkv for q too.
   TensorView q_descale, k_descale, v_descale;
-  /// Optional f32 [b, hq, sq], with FP8 operands only: what K smoothing took from each row of
+  /// Optional f32 [b, hq, sq], with q and k in 8 bits only: what K smoothing took from each row of
   /// Q K^T (QuantizedQkv::score_shift).
   TensorView score_shift;
 
@@ -62,7 +63,8 @@ struct AttentionParams {
   float softcap = 0;  ///< 0: off; else scores become softcap tanh(score/softcap)
   std::vector<std::int64_t> key_lengths;  ///< valid keys of each batch entry; empty: all sk
 
-  /// Of the 16- or 32-bit operands. Default: Recipe::standard() where all three are, else block().
+  /// Of the 16- or 32-bit operands. Default: Recipe::standard() where all three are, else block(),
+  /// with qk_format i8 where one of q and k is.
   std::optional<Recipe> recipe;
   SoftmaxPath softmax = SoftmaxPath::exact;
   Accumulator accumulator = Accumulator::hopper;

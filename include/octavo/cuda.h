@@ -59,7 +59,7 @@ std::size_t quantize_workspace_bytes(const QuantizeParams& params);
 DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std::size_t bytes,
                              CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
 
-/// V that is quantised already, [b, s, h, d] row-major in device memory with any strides (last 1),
+/// V that is FP8 already, [b, s, h, d] row-major in device memory with any strides (last 1),
 /// into the kernels' layout: `codes` of out must hold out.code_bytes(); its descales are not
 /// touched. Keys past a batch entry's length (key_lengths or device_key_lengths as above; none:
 /// all) become code 0.
@@ -77,11 +77,12 @@ DeviceOperand device_operand(const TensorView& x, Granularity granularity, bool 
 std::size_t attention_workspace_bytes(const AttentionParams& params);
 
 /// attention_forward() on the GPU: all tensors of `params` are in device memory, so is `workspace`
-/// (256-byte aligned, attention_workspace_bytes large). Quantises what is not FP8, attends, and
-/// merges split keys; no host synchronisation, no allocation. K and V in FP8 may be a cache:
-/// strides and bases of q and k in multiples of 16 bytes. params.key_lengths: at most 128 entries,
-/// copied into the launch; beyond that use device_key_lengths (int32 [b] in device memory), which a
-/// graph may change between replays. Throws Error{invalid_argument}, Error{unsupported}.
+/// (256-byte aligned, attention_workspace_bytes large). Quantises what is in 16 or 32 bits,
+/// attends, and merges split keys; no host synchronisation, no allocation. K and V in 8 bits may be
+/// a cache: strides and bases of q and k in multiples of 16 bytes. params.key_lengths: at most 128
+/// entries, copied into the launch; beyond that use device_key_lengths (int32 [b] in device
+/// memory), which a graph may change between replays. Throws Error{invalid_argument},
+/// Error{unsupported}.
 void attention_on_device(const AttentionParams& params, void* workspace, std::size_t bytes,
                          CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
 

@@ -36,20 +36,20 @@ struct Recipe {
 
   DType k_format() const { return qk_format == DType::i8 ? DType::i8 : kv_format; }
 
-  static Recipe per_tensor();     ///< the textbook baseline: one scale a tensor
-  static Recipe per_head();       ///< one scale a (batch, head)
-  static Recipe block();          ///< block scales only
-  static Recipe fp8();            ///< block scales for K and V, token scales for Q, rotation, K
-                                  ///< smoothing; all of it in E4M3
-  static Recipe standard();       ///< "default": the same with Q and K in INT8
+  static Recipe per_tensor();  ///< the textbook baseline: one scale a tensor
+  static Recipe per_head();    ///< one scale a (batch, head)
+  static Recipe block();       ///< block scales only
+  static Recipe fp8();         ///< block scales for K and V, token scales for Q, rotation, K
+                               ///< smoothing; all of it in E4M3
+  static Recipe standard();    ///< "default": the same with Q and K in INT8, where NaN or infinity
+                               ///< in K reaches all rows that share its key tile
   static Recipe strict_causal();  ///< per-token scales + rotation: nothing a later token can change
 
   friend bool operator==(const Recipe&, const Recipe&) = default;
 };
 
 /// "default", "fp8", "per_tensor", "per_head", "block", "strict_causal", each optionally followed
-/// by
-/// "+rotate", "+smooth", "+int8" (Q and K), "+e5m2" (K and V; Q in E4M3). Throws
+/// by "+rotate", "+smooth", and "+int8" (Q and K) or "+e5m2" (K and V; Q in E4M3). Throws
 /// Error{invalid_argument} with the list of names.
 Recipe parse_recipe(const std::string& name);
 

@@ -49,7 +49,7 @@ def attention(
     threads: int = 0,
     stream: Any = None,
 ) -> Any:
-    """softmax(mask(softcap(sm_scale q k^T))) v, both products in FP8.
+    """softmax(mask(softcap(sm_scale q k^T))) v, both products in 8 bits.
 
     q              [b, sq, hq, d], k [b, sk, hkv, d], v [b, sk, hkv, dv]: numpy arrays, PyTorch tensors or any
                    others with DLPack or a buffer, in host memory or on one CUDA device, of any strides but the
@@ -60,8 +60,9 @@ def attention(
     softcap        scores become softcap tanh(score / softcap); 0: off
     sm_scale       default 1 / sqrt(d)
     recipe         what Q, K and V become: "per_tensor", "per_head", "block", "fp8", "default" (of Q and K int8) or
-                   "strict_causal", with "+rotate", "+smooth", "+int8", "+e5m2" behind it where wanted. None:
-                   "default", or "block" where an operand is quantised already
+                   "strict_causal", with "+rotate", "+smooth", "+int8" or "+e5m2" behind it where wanted. None:
+                   "default", or "block" (with q or k in int8 "block+int8") where an operand is quantised already.
+                   With int8 a NaN in k reaches all rows of the query tiles that visit its 128 keys, causal or not
     softmax        "exact", or "direct": E4M3 codes straight from the scores
     accumulator    "hopper" (bit-true model of the tensor cores) or "fp32"
     promote_every  key tiles of 128 between promotions of P V to FP32; 0: never
@@ -69,7 +70,7 @@ def attention(
     key_lengths    valid keys of each batch entry: integers, or an int32 CUDA tensor [b], which is not read
                    until the kernels run
     out            array [b, sq, hq, dv] to write into: float32, float16 or bfloat16
-    out_dtype      type of out; default that of q, bfloat16 where q is FP8
+    out_dtype      type of out; default that of q, bfloat16 where q is quantised
     return_lse     return (out, lse), lse [b, hq, sq] in float32: the natural log of the sum of exponentials,
                    -inf where a row sees no key
     layout         "bshd", or "bhsd": q, k, v and out are [b, h, s, d] (lse stays [b, h, s])

@@ -157,8 +157,13 @@ def _assembled(found: tuple[Any, ...], recipe: str, layout: str, codes_layout: s
     *operands, score_shift, head_dim = found
     if layout != codes_layout:
         operands = [(codes.swapaxes(1, 2), *rest) for codes, *rest in operands]
-    q8, k8, v8 = (QuantizedTensor(*x) for x in operands)
+    q8, k8, v8 = (QuantizedTensor(_signed(codes, dtype), descale, dtype) for codes, descale, dtype in operands)
     return QuantizedQkv(q8, k8, v8, score_shift, head_dim, recipe, layout)
+
+
+def _signed(codes: Any, dtype: str) -> Any:
+    """Bytes of integers as such; of FP8 they stay bytes, for which numpy has no name."""
+    return codes.view(np.int8) if dtype == "i8" and isinstance(codes, np.ndarray) else codes
 
 
 def _descale_per_row(descale: NDArray[Any], heads: int, rows: int) -> NDArray[Any]:

@@ -24,7 +24,7 @@ __all__ = ["OctavoAttnProcessor"]
 
 
 class OctavoAttnProcessor:
-    """AttnProcessor2_0 in FP8. One instance may serve all modules of a model.
+    """AttnProcessor2_0 in 8 bits. One instance may serve all modules of a model.
 
     report           which calls ran here and which stayed with torch, of all modules together
     recipe, softmax  as in octavo.attention()

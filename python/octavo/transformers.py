@@ -5,8 +5,8 @@
     report = octavo.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(.., attn_implementation="octavo")
 
-Prefill runs in FP8. Decoding steps, padding masks and what else why_not() names stay with torch's
-scaled_dot_product_attention; the report says how often and why. Torch has no softcap: models with one decode in FP8,
+Prefill runs in 8 bits. Decoding steps, padding masks and what else why_not() names stay with torch's
+scaled_dot_product_attention; the report says how often and why. Torch has no softcap: models with one decode in 8 bits,
 and their padding masks raise NotImplementedError, as do models with attention sinks.
 """
 

@@ -43,7 +43,9 @@ inline void store_element(std::byte* row, DType dtype, std::int64_t i, float x) 
       return;
     case DType::f8_e4m3: *at = static_cast<std::byte>(E4m3::encode(x)); return;
     case DType::f8_e5m2: *at = static_cast<std::byte>(E5m2::encode(x)); return;
-    case DType::i8: *at = static_cast<std::byte>(encode_int8(x, 1.0f)); return;
+    case DType::i8:
+      *at = static_cast<std::byte>(encode_int8(x > 127 ? 127 : x < -127 ? -127 : x, 1.0f));
+      return;
   }
 }
 

@@ -74,6 +74,7 @@ Recipe parse_recipe(const std::string& name) {
   for (const auto& [known, make] : kNamed) {
     if (base != known) continue;
     Recipe recipe = make();
+    bool int8 = false, e5m2 = false;  // said, not implied
     for (std::size_t at = base.size(); at < name.size();) {
       const std::size_t next = std::min(name.find('+', at + 1), name.size());
       const std::string option = name.substr(at + 1, next - at - 1);
@@ -83,14 +84,17 @@ Recipe parse_recipe(const std::string& name) {
         recipe.smooth_k = true;
       } else if (option == "int8") {
         recipe.qk_format = DType::i8;
+        int8 = true;
       } else if (option == "e5m2") {
         recipe.kv_format = DType::f8_e5m2;
         recipe.qk_format = DType::f8_e4m3;
+        e5m2 = true;
       } else {
         refuse("recipe option", option, "rotate, smooth, int8 or e5m2");
       }
       at = next;
     }
+    if (int8 && e5m2) refuse("recipe", name, "one with +int8 or +e5m2, not both");
     return recipe;
   }
   refuse("recipe", base,

@@ -43,8 +43,8 @@ struct KernelShape {
                                    // d 128 - 1 %
 };
 
-/// Softmax, not the matrix products, is what FP8 attention waits for up to d 128; it overlaps with
-/// the products of other warpgroups, so as many warpgroups as registers allow.
+/// Softmax, not the matrix products, is what 8-bit attention waits for up to d 128; it overlaps
+/// with the products of other warpgroups, so as many warpgroups as registers allow.
 constexpr KernelShape kernel_shape(int padded_d) {
   switch (padded_d) {
     case 64:

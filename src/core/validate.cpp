@@ -336,11 +336,16 @@ Recipe resolve_recipe(const Judge& judge, const AttentionParams& params,
 /// Tensor cores multiply INT8 with INT8, FP8 with FP8.
 void check_formats(const Judge& judge, const AttentionProblem& problem) {
   const DType q = problem.q_format(), k = problem.k_format();
-  judge.require((q == DType::i8) == (k == DType::i8), [&] {
-    return Refusal{"the format of k", dtype_name(k),
-                   std::string("be ") + (q == DType::i8 ? "i8" : "FP8") + ", since that of q is " +
-                       dtype_name(q)};
-  });
+  if ((q == DType::i8) == (k == DType::i8)) return;
+  if (problem.q.quantised() == problem.k.quantised()) {
+    judge.refuse("k.dtype is " + std::string(dtype_name(k)) + "; must be " +
+                 (q == DType::i8 ? "i8" : "FP8") + ", since q is " + dtype_name(q));
+  }
+  const bool int8 = (problem.q.quantised() ? q : k) == DType::i8;
+  judge.refuse("recipe is " + recipe_name(problem.recipe) + "; must " +
+               (int8 ? "have Q and K in INT8 (+int8), since " : "have Q and K in FP8, since ") +
+               (problem.q.quantised() ? "q is " : "k is ") +
+               dtype_name(problem.q.quantised() ? q : k));
 }
 
 void check_rope(const Judge& judge, const std::optional<Rope>& rope,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `cast`: code = FP8(x * scale), round to nearest even, saturating; NaN and infinities to
-// NaN, either zero to code 0. INT8: core/int8.h.
+// NaN, either zero to code 0. INT8, which has no NaN: core/int8.h.
 #pragma once
 
 #include <cmath>
@@ -31,7 +31,7 @@ inline void cast_int8(const float* x, std::int64_t n, float scale, std::uint8_t*
                       CastCounts& counts) {
   for (std::int64_t i = 0; i < n; ++i) {
     codes[i] = encode_int8(x[i], scale);
-    counts.flushed += codes[i] == 0 && x[i] != 0;
+    counts.flushed += codes[i] == 0 && x[i] != 0 && scale != 0;  // 0: beside what is not finite
   }
   counts.total += n;
 }

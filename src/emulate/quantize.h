@@ -11,7 +11,7 @@
 
 namespace octavo::emulate {
 
-/// Turns rows of Q, K or V into codes and descales; an operand that came in FP8 passes through.
+/// Turns rows of Q, K or V into codes and descales; an operand that came in 8 bits passes through.
 class OperandQuantiser {
  public:
   using Role = RowSource::Role;

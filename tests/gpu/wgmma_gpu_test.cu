@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(128)
   sm90::ptx::wgmma_fence();
 #pragma unroll
   for (std::uint32_t step = 0; step < kDepth / 32; ++step) {
-    sm90::ptx::wgmma_ss(sums, sm90::ptx::descriptor(wa + 2 * step),
-                        sm90::ptx::descriptor(wb + 2 * step));
+    sm90::ptx::wgmma_ss<true>(sums, sm90::ptx::descriptor(wa + 2 * step),
+                              sm90::ptx::descriptor(wb + 2 * step));
   }
   sm90::ptx::wgmma_commit();
   sm90::ptx::wgmma_wait<0>();

@@ -252,12 +252,13 @@ def test_fp8_caches_beside_16_bit_queries():
 def test_quantize_writes_what_it_says():
     q, k, v = qkv(sq=200)
     quantized = octavo.quantize(q, k, v, key_lengths=[130, 40])
-    assert quantized.q.codes.dtype == np.uint8 and quantized.q.codes.shape == q.shape
+    assert quantized.q.codes.dtype == np.int8 and quantized.q.codes.shape == q.shape
     assert [x.descale.shape for x in (quantized.q, quantized.k, quantized.v)] == [(2, 4, 200), (2, 2, 2), (2, 2, 2)]
     assert quantized.score_shift.shape == (2, 4, 200)
     assert (quantized.v.codes[1, 40:] == 0).all() and (quantized.v.codes[1, :40] != 0).any()
     assert octavo.quantize(q, k, v, recipe="block").score_shift is None
     assert octavo.quantize(q[:0], k[:0], v[:0]).q.dequantize().shape == (0, 200, 4, 64)
+    assert quantized.k.codes.dtype == np.int8 and quantized.v.codes.dtype == np.uint8
     assert repr(quantized.k) == "QuantizedTensor(i8 [2, 130, 2, 64], descale [2, 2, 2])"
 
 

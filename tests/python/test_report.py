@@ -229,7 +229,7 @@ def test_speeds_and_their_front(made, tmp_path):
     points = {("a", "exact"): (1, 5), ("b", "exact"): (2, 4), ("c", "exact"): (3, 6), ("d", "exact"): (2, 7)}
     assert drawing.front(points) == [("b", "exact"), ("c", "exact")]
     kept = sorted((ROOT / "bench/results").glob("*-attention.json"))[-1]
-    assert len(bench.read_speeds(kept, reader.read(made[0])).tflops) == 4
+    assert len(bench.read_speeds(kept, reader.read(made[0])).tflops) == 5
 
 
 def test_flags_take_the_place_of_metadata(made, tmp_path, monkeypatch):

@@ -215,6 +215,10 @@ TEST(CasesNan, ElementOfInt8OperandsReachesItsBlock) {
   spoilt("default", &Inputs::q, row);
   spoilt("block+int8", &Inputs::q, block);
   spoilt("block+int8", &Inputs::k, tiles);
+  const auto head = [](std::int64_t, std::int64_t h, std::int64_t) { return h >= 2; };
+  const auto all = [](std::int64_t, std::int64_t, std::int64_t) { return true; };
+  spoilt("per_head+int8", &Inputs::k, head);
+  spoilt("per_tensor+int8", &Inputs::q, all);
   spoilt("strict_causal+int8", &Inputs::k, later);  // descales per key
 }
 

@@ -59,6 +59,44 @@ TEST(Int8, SumsBesideZeroAreExact) {
   }
 }
 
+/// Of factors so large that the multiply-add cannot take kInt8Zero back out: scores of 0 are equal
+/// weights, whatever the descales.
+TEST(Int8, FactorsOfAnySizeLeaveEqualScoresEqual) {
+  Inputs plain = normal_inputs({.sq = 70, .sk = 200}, 3);
+  Inputs codes = quantised(plain.params(), parse_recipe("block+int8"));
+  for (std::int64_t i = 0; i < codes.k.numel(); ++i) codes.k.set(i, 0.0f);
+  for (const float descale : {1e-6f, 1e-3f, 0.03f, 0.3f, 1.0f, 5.0f, 1e3f, 1e30f}) {
+    for (std::int64_t i = 0; i < codes.k_descale.numel(); ++i) {
+      codes.k_descale.set(i, descale * (1 + static_cast<float>(i)));
+    }
+    for (const SoftmaxPath path : {SoftmaxPath::exact, SoftmaxPath::direct}) {
+      AttentionParams params = codes.params();
+      params.softmax = path;
+      const Result got = emulate(params), want = reference(codes.params());
+      EXPECT_TRUE(agrees(got.out, want.out, {0, 2e-3})) << descale << softmax_name(path);
+      EXPECT_TRUE(lse_agrees(got.lse, want.lse, 0.05)) << descale << softmax_name(path);
+    }
+  }
+}
+
+/// Each row is its largest score then, or so; which one that is rounding decides, but a number it
+/// is.
+TEST(Int8, HotScoresStayNumbers) {
+  Inputs x = normal_inputs({.sq = 130, .sk = 257}, 4);
+  for (const double scale : {1e2, 1e4, 1e6}) {
+    for (const SoftmaxPath path : {SoftmaxPath::exact, SoftmaxPath::direct}) {
+      AttentionParams params = x.params();
+      params.sm_scale = scale;
+      params.softmax = path;
+      const Result got = emulate(params), want = reference(params);
+      EXPECT_TRUE(all_finite(got.out)) << scale << softmax_name(path);
+      for (std::int64_t i = 0; i < got.lse.numel(); ++i) {
+        ASSERT_NEAR(got.lse.get(i) / want.lse.get(i), 1.0f, 0.1f) << scale << softmax_name(path);
+      }
+    }
+  }
+}
+
 TEST(Int8, ScoresErrBelowHalfOfWhatE4m3Does) {
   for (const char* dist : {"normal", "outlier", "channel"}) {
     const auto error = [&](const std::string& recipe) {
@@ -101,18 +139,21 @@ TEST(Int8, OperandsThatTensorCoresCannotMultiplyAreRefused) {
   EXPECT_EQ(int8.v.dtype(), DType::f8_e4m3);
   Inputs mixed = int8;
   mixed.k = fp8.k;
-  expect_refusal("the format of k is f8_e4m3; must be i8, since that of q is i8",
-                 [&] { emulate(mixed.params()); });
+  expect_refusal("k.dtype is f8_e4m3; must be i8, since q is i8", [&] { emulate(mixed.params()); });
   mixed = fp8;
   mixed.k = int8.k;
-  expect_refusal("the format of k is i8; must be FP8, since that of q is f8_e4m3",
+  expect_refusal("k.dtype is i8; must be FP8, since q is f8_e4m3",
                  [&] { emulate(mixed.params()); });
   mixed = int8;
   mixed.v = int8.k;
   expect_refusal("v.dtype is i8; must be f32, f16, bf16, f8_e4m3 or f8_e5m2",
                  [&] { emulate(mixed.params()); });
-  expect_refusal("must have one of +int8 and +e5m2",
-                 [&] { emulate(plain.params(parse_recipe("block+e5m2+int8"))); });
+  for (const char* both : {"block+e5m2+int8", "block+int8+e5m2"}) {
+    expect_refusal("must be one with +int8 or +e5m2, not both", [&] { parse_recipe(both); });
+  }
+  Recipe spelled = parse_recipe("block+int8");
+  spelled.kv_format = DType::f8_e5m2;
+  expect_refusal("must have one of +int8 and +e5m2", [&] { emulate(plain.params(spelled)); });
 }
 
 TEST(Int8, ACacheOfInt8KeysTakesQueriesIn16Bits) {
@@ -122,6 +163,8 @@ TEST(Int8, ACacheOfInt8KeysTakesQueriesIn16Bits) {
   cached.q = plain.q;
   cached.q_descale = {};
   EXPECT_TRUE(identical(emulate(cached.params()).out, want));
+  expect_refusal("recipe is block; must have Q and K in INT8 (+int8), since k is i8",
+                 [&] { emulate(cached.params(Recipe::block())); });
 }
 
 }  // namespace

@@ -28,11 +28,11 @@ def flash_attn_func(
     sm_margin: int = 0,
     return_attn_probs: bool = False,
 ) -> Any:
-    """FlashAttention-3's flash_attn_func, computed in FP8.
+    """FlashAttention-3's flash_attn_func, computed in 8 bits.
 
     q            [b, sq, hq, d], k [b, sk, hkv, d], v [b, sk, hkv, dv]: float16 or bfloat16, quantised by the recipe
                  "default"; or float8_e4m3fn with q_descale, k_descale, v_descale [b, hkv]. Output [b, sq, hq, dv] in
-                 the type of q, bfloat16 where that is FP8; with return_attn_probs also the LSE [b, hq, sq]
+                 the type of q, bfloat16 where that is 8 bits; with return_attn_probs also the LSE [b, hq, sq]
     causal       aligned with the last keys, like window_size (left, right; -1: no limit)
     num_splits   0 (a heuristic there) is 1
     pack_gqa, deterministic, sm_margin

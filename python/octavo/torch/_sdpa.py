@@ -89,7 +89,7 @@ def scaled_dot_product_attention(
     recipe: str | None = None,
     softmax: str = "exact",
 ) -> Tensor:
-    """torch.nn.functional.scaled_dot_product_attention in FP8, arguments and masks as torch defines them.
+    """torch.nn.functional.scaled_dot_product_attention in 8 bits, arguments and masks as torch defines them.
 
     query      [b, hq, sq, d], key [b, hkv, sk, d], value [b, hkv, sk, dv] in float32, float16 or bfloat16; hq a
                multiple of hkv, different only with enable_gqa. Returns [b, hq, sq, dv]

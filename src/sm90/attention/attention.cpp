@@ -285,7 +285,7 @@ void launch(const AttentionProblem& problem, const Operands& x, std::byte* part_
   if (problem.num_splits > 1) check(launch_merge(merge, stream), "merge kernel");
 }
 
-/// The 16- and 32-bit operands of a call as the quantiser takes them; FP8 ones become empty.
+/// The 16- and 32-bit operands of a call as the quantiser takes them; quantised ones become empty.
 QuantizeParams quantize_params(const AttentionProblem& problem) {
   QuantizeParams params;
   const DType dtype = problem.q.quantised() ? problem.k.x.dtype : problem.q.x.dtype;
@@ -341,7 +341,7 @@ Operands operands_of(const DeviceQkv& qkv, const Dims& n) {
   return x;
 }
 
-/// Quantises what is in 16 bits, repacks V where it is FP8.
+/// Quantises what is in 16 bits, repacks V where it came in 8 bits.
 Operands prepare(const AttentionProblem& problem, Workspace work, std::byte* workspace,
                  CudaStream stream, const std::int32_t* device_lengths) {
   Operands x;

@@ -52,26 +52,23 @@ class OperandWords {
 template <typename Traits>
 using QkSum = std::conditional_t<Traits::kInt8, int, float>;
 
-/// One step of the reduction, the first of which needs no accumulators of FP8.
+/// One step of the reduction, the first of which needs no accumulators that begin at 0.
 template <typename Traits, bool kFirst>
 __device__ inline void qk_step(QkSum<Traits> (&sums)[kScores], std::uint64_t a, std::uint64_t b) {
   if constexpr (Traits::kInt8) {
-    ptx::wgmma_ss(sums, a, b);
+    ptx::wgmma_ss<(!kFirst || Traits::kScoreZero > 0)>(sums, a, b);
   } else {
     ptx::wgmma_ss<Traits::kKFormat, !kFirst>(sums, a, b);
   }
 }
 
-/// Has INT8 sums begin at what stands for 0. `nothing` is 0, which the compiler does not know: then
-/// these are multiply-adds, and not moves, which take twice the time.
+/// Has sums begin at what stands for 0. `nothing` is 0, which the compiler does not know: then
+/// these are multiply-adds, which take half the time of moves.
 template <typename Traits>
 __device__ inline void set_to_zero(int (&sums)[kScores], float nothing) {
 #pragma unroll
   for (int r = 0; r < kScores; ++r) {
-    sums[r] =
-        Traits::kScoreZero == 0
-            ? 0
-            : __float_as_int(__fmaf_rn(nothing, static_cast<float>(r + 1), Traits::kScoreZero));
+    sums[r] = __float_as_int(__fmaf_rn(nothing, static_cast<float>(r + 1), Traits::kScoreZero));
   }
 }
 
@@ -80,7 +77,7 @@ template <typename Traits>
 __device__ inline void start_qk(QkSum<Traits> (&sums)[kScores], std::uint32_t q, std::uint32_t k,
                                 [[maybe_unused]] float nothing) {
   constexpr std::uint32_t kQPiece = kWarpgroupRows * 128 / 16, kKPiece = kBlockN * 128 / 16;
-  if constexpr (Traits::kInt8) set_to_zero<Traits>(sums, nothing);
+  if constexpr (Traits::kScoreZero > 0) set_to_zero<Traits>(sums, nothing);
   ptx::wgmma_fence();
 #pragma unroll
   for (int step = 0; step < Traits::kHeadDim / 32; ++step) {

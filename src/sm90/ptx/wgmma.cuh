@@ -119,16 +119,27 @@ __device__ inline std::uint64_t descriptor(std::uint32_t word) {
 /// shared memory.
 template <DType kFormat, bool kAccumulate>
 __device__ inline void wgmma_ss(float (&d)[64], std::uint64_t a_descriptor,
-                                std::uint64_t b_descriptor){OCTAVO_EACH_FORMAT(SS, 128, 64, 64, 65)}
+                                std::uint64_t b_descriptor) {
+  OCTAVO_EACH_FORMAT(SS, 128, 64, 64, 65)
+}
 
-/// d += A B^T of INT8, two's complement.
-__device__
-    inline void wgmma_ss(int (&d)[64], std::uint64_t a_descriptor, std::uint64_t b_descriptor) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" OCTAVO_D64 "}, %64, %65, p;\n}"
-      : OCTAVO_F64("+r")
-      : "l"(a_descriptor), "l"(b_descriptor));
+/// The same of INT8, two's complement.
+template <bool kAccumulate>
+__device__ inline void wgmma_ss(int (&d)[64], std::uint64_t a_descriptor,
+                                std::uint64_t b_descriptor) {
+  if constexpr (kAccumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" OCTAVO_D64 "}, %64, %65, p;\n}"
+        : OCTAVO_F64("+r")
+        : "l"(a_descriptor), "l"(b_descriptor));
+  } else {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" OCTAVO_D64 "}, %64, %65, p;\n}"
+        : OCTAVO_F64("=r")
+        : "l"(a_descriptor), "l"(b_descriptor));
+  }
 }
 
 /// The FP8 product with A in registers: a[0] and a[2] hold row lane / 4, k = 4 (lane % 4) + {0 ..

@@ -153,7 +153,7 @@ __device__ void walk_keys(const QuantizeArgs& args, int block, char* slots, KeyS
     }
     if (turn + 1 < operand.run) loader.start(rows.next_head());
     float a[Patches<kD>::kKeys];
-    const bool infinite = rows_amax(values.x, DType::f8_e4m3, a);
+    const bool infinite = rows_amax(values.x, operand.format, a);
     Finish::template finish<kD>(operand, rows, at, a, infinite, values, shared, turn % 2);
   }
 }
