@@ -20,8 +20,8 @@ namespace {
 constexpr const char* kFooter = R"(
 OUT holds q, k and v as I8, F8_E4M3 or F8_E5M2, by recipe, q_descale, k_descale and v_descale (F32,
 [1], [b, h], [b, h, blocks] or [b, h, s]) and, where the recipe smooths K, score_shift (F32,
-[b, h, s]); of every group of the file, with its prefix. `octavo attend` and `octavo compare` read it: attention on OUT
-gives the same bits as attention on IN with the same recipe.
+[b, h, s]); of every group of the file, with its prefix. `octavo attend` and `octavo compare` read
+it: attention on OUT gives the same bits as attention on IN with the same recipe.
 
 Examples:
   octavo quantize qkv.safetensors -o qkv8.safetensors
