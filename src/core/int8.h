@@ -18,9 +18,10 @@ namespace octavo {
 inline constexpr float kInt8Max = 127.0f;
 inline constexpr float kInt8Zero = 0x1.8p23f;
 
-// S * factor + (offset - kInt8Zero * factor) rounds its last term to 0.75 * factor: where that
-// would show, from 0.1 % of a weight on, the softmax takes kInt8Zero from S first.
-inline constexpr float kInt8HotFactor = 0x1p-9f;
+// The largest factor of a row's scores beside kInt8Zero: S * factor + (m - kInt8Zero * factor)
+// rounds its last term to 0.75 * factor, in powers of two of a weight. Scores beyond it saturate:
+// one unit of S is 2^0.25 then, and the codes' own rounding a hundred units.
+inline constexpr float kInt8MostFactor = 0.25f;
 
 /// |x * scale| is at most 127 and a rounding.
 inline std::uint8_t encode_int8(float x, float scale) {

@@ -31,7 +31,7 @@ void requantise_p(Tile& tile, const RequantiseStep& step, CastCounts& counts) {
       const float m = tile.row_m[i] == kMinusInfinity ? 0.0f : tile.row_m[i];
       const float scale = 8.0f * tile.factor[i];
       simd::stages().direct_codes(tile.s + i * kBlockN, kBlockN, scale,
-                                  std::fma(-tile.row_zero[i], scale, kDirectTop - 8.0f * m), codes);
+                                  std::fma(-tile.zero, scale, kDirectTop - 8.0f * m), codes);
     }
     const KeyRange visible = columns_of(step.mask, tile, i, step.n);
     if (visible.empty()) continue;

@@ -28,12 +28,8 @@ void scale_row(Tile& tile, const SoftmaxStep& step, std::int64_t i) {
                            tile.shift[i] * step.scale.softcap_scale, step.scale.softcap_log2);
     tile.factor[i] = 1.0f;
   } else {
-    tile.factor[i] = clamp_factor(descale * step.scale.sm_scale_log2);
-  }
-  tile.row_zero[i] = tile.zero;
-  if (tile.zero > 0 && tile.factor[i] > kInt8HotFactor) {
-    for (std::int64_t j = 0; j < kBlockN; ++j) s[j] -= tile.zero;
-    tile.row_zero[i] = 0.0f;
+    const float factor = descale * step.scale.sm_scale_log2;
+    tile.factor[i] = tile.zero > 0 ? clamp_factor(factor, kInt8MostFactor) : clamp_factor(factor);
   }
   const KeyRange visible = columns_of(step.mask, tile, i, step.n);
   std::fill(s, s + visible.begin, kMinusInfinity);
@@ -48,13 +44,13 @@ void softmax(Tile& tile, const SoftmaxStep& step) {
     const float* s = tile.s + i * kBlockN;
     const float m_old = tile.row_m[i];
     const float m_new =
-        std::fmax(m_old, (simd::stages().row_max(s, kBlockN) - tile.row_zero[i]) * tile.factor[i]);
+        std::fmax(m_old, (simd::stages().row_max(s, kBlockN) - tile.zero) * tile.factor[i]);
     tile.row_m[i] = m_new;
     const bool seen = m_new != kMinusInfinity;
     tile.alpha[i] = seen ? exp2_one(m_old - m_new) : 1.0f;
     if (step.path == SoftmaxPath::exact) {
       const float offset =
-          std::fma(-tile.row_zero[i], tile.factor[i], kPExponentShift - (seen ? m_new : 0.0f));
+          std::fma(-tile.zero, tile.factor[i], kPExponentShift - (seen ? m_new : 0.0f));
       float unused[simd::kLanes] = {};
       float* sum = tile.sums_codes ? unused : tile.sum + i * simd::kLanes;
       simd::stages().exp2_sum(s, kBlockN, tile.factor[i], offset, tile.alpha[i],

@@ -10,8 +10,8 @@
 // strict_causal) multiplies S first. With a softcap t = cap log2 e * tanh(..) is computed in place
 // and the factor is 1; K smoothing's shift goes back in inside the tanh, which is not blind to it.
 // INT8 scores with one factor a row are kInt8Zero + S (core/int8.h): the fused multiply-add takes
-// kInt8Zero * factor back out, unless the factor is so large that it comes off first. Hidden keys
-// have S = -inf. A row that has seen no key keeps m = -inf, l = 0.
+// kInt8Zero * factor back out. Hidden keys have S = -inf. A row that has seen no key keeps m =
+// -inf, l = 0.
 #pragma once
 
 #include "emulate/tile.h"

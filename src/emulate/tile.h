@@ -91,14 +91,13 @@ struct Tile {
   // Of the online softmax, one a row
   float row_m[kBlockM];     // running maximum of t, in base 2
   float factor[kBlockM];    // t = s * factor
-  float row_zero[kBlockM];  // what stands for 0 in s
   float alpha[kBlockM];     // 2^(m_old - m_new) of this step
   float unit[kBlockM];      // descale of this step's P V
   float acc_unit[kBlockM];  // descale of what is in acc
   float pending[kBlockM];   // product of alpha since the last promotion
   float lse[kBlockM];       // natural log of the sum of exponentials, after the epilogue
   int steps_in_acc = 0;     // key tiles added since the last promotion
-  float zero = 0;           // what stands for 0 in the product: core/int8.h, kInt8Zero
+  float zero = 0;           // what stands for 0 in s: core/int8.h, kInt8Zero
   bool sums_codes = true;   // the row sum comes out of P8 and a column of ones beside V
   bool finite = true;       // nothing seen so far is NaN or infinite
 

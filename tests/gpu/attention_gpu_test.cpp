@@ -359,6 +359,39 @@ TEST(AttentionGpu, NanBytesBehindTheLastKeyAreNotSeen) {
   }
 }
 
+/// NaN exactly where the emulation has it, from one element of Q or K.
+TEST(AttentionGpu, NanSpreadsAsInTheEmulation) {
+  for (const char* how : {"", " softmax=direct", " softcap=20", " softcap=20 softmax=direct",
+                          " recipe=strict_causal+int8", " recipe=fp8", " recipe=block+int8"}) {
+    const Problem p = parse(std::string("s300 h2 causal out=f32") + how);
+    for (const bool in_k : {false, true}) {
+      workload::Inputs inputs = workload::generate(p);
+      const TensorView& x = in_k ? inputs.k : inputs.q;
+      static_cast<std::uint16_t*>(x.data)[130 * x.stride[1] + x.stride[2] + 5] = 0x7fc0;
+      const std::vector<std::uint8_t> got = output_of("sm90", p, inputs),
+                                      want = emulated(p, inputs);
+      ASSERT_EQ(got.size(), want.size());
+      std::size_t nans = 0;
+      for (std::size_t i = 0; i < got.size(); i += 4) {
+        float a, b;
+        std::memcpy(&a, got.data() + i, 4);
+        std::memcpy(&b, want.data() + i, 4);
+        ASSERT_EQ(std::isnan(a), std::isnan(b))
+            << how << (in_k ? " k" : " q") << " element " << i / 4;
+        nans += std::isnan(a);
+      }
+      EXPECT_GT(nans, 0u);
+      EXPECT_LT(nans, got.size() / 4);
+    }
+  }
+}
+
+/// Factors up to the largest beside INT8's zero, and beyond (core/int8.h).
+TEST(AttentionGpu, HotScores) {
+  expect_agree({"s300 h2 scale=0.2", "s300 h2 scale=0.6 d64 causal", "s300 h2 scale=1.5",
+                "s300 scale=4 d256", "s300 h2 scale=20 causal", "s300 d64 scale=1000"});
+}
+
 /// Mistakes that a kernel could make must break the comparison that the tests above rely on.
 class Mutation : public testing::Test {
  protected:

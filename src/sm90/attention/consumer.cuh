@@ -77,17 +77,16 @@ class Consumer {
     turns_.pass();
     const TileNote note = shared_.tile[stage];
     float factor[2];
-    load_factors(factor, rows(), args_, note.k_descale);
+    load_factors<Traits>(factor, rows(), args_, note.k_descale);
     float s[kScores];
     finish_qk<Traits>(sums, s);
     if constexpr (Traits::Scores::kGeneral) {
       transform(s, factor, rows(), args_, note.k_descale, shared_.k_descale[stage]);
     }
-    const float zero = zero_of<Traits>(s, factor);
     if constexpr (Traits::kApart) release(&shared_.k_empty[stage]);
     if (masked) hide(s, mask_of(args_, item().keys), first_row(), n * kBlockN);
     Promotion promotion;
-    update_max(s, factor, zero, state, promotion.alpha);
+    update_max<Traits>(s, factor, state, promotion.alpha);
     if constexpr (Traits::Scores::kFoldsV) {
       exponentiate<Traits>(s, factor, state);
       wait_for_v();
@@ -101,7 +100,7 @@ class Consumer {
     KvRing next = kv_;
     next.advance();
     pv(
-        out, CodesOf<Traits>(factor, zero, state), s, words_.v(stage), promotion, args_.once,
+        out, CodesOf<Traits>(factor, state), s, words_.v(stage), promotion, args_.once,
         [&] {
           if constexpr (!Traits::Scores::kFoldsV) wait_for_v();
         },

@@ -51,8 +51,8 @@ __device__ inline void cast_step(const float (&p)[kScores], std::uint32_t (&word
 template <typename Traits>
 class ExactCodes {
  public:
-  __device__ ExactCodes(const float (&factor)[2], float zero, const SoftmaxState& state)
-      : exponentials_(factor, zero, state) {}
+  __device__ ExactCodes(const float (&factor)[2], const SoftmaxState& state)
+      : exponentials_(factor, state) {}
 
   template <int kStep>
   __device__ void prepare(float (&s)[kScores]) {
@@ -71,13 +71,13 @@ class ExactCodes {
 template <typename Traits>
 class DirectCodes {
  public:
-  __device__ DirectCodes(const float (&factor)[2], float zero, const SoftmaxState& state) {
+  __device__ DirectCodes(const float (&factor)[2], const SoftmaxState& state) {
     constexpr float kUnit = 0x1p-24f;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       scale_[half] = factor[half] * (8 * kUnit);
       offset_[half] = without_zero<Traits>(__fmaf_rn(state.m[half], -8 * kUnit, kDirectTop * kUnit),
-                                           scale_[half], zero);
+                                           scale_[half]);
     }
   }
 
@@ -101,7 +101,7 @@ class DirectCodes {
 /// Where p has been made and folded already.
 class FoldedCodes {
  public:
-  __device__ FoldedCodes(const float (&)[2], float, const SoftmaxState&) {}
+  __device__ FoldedCodes(const float (&)[2], const SoftmaxState&) {}
 
   template <int kStep>
   __device__ void prepare(float (&)[kScores]) const {}

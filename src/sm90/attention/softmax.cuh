@@ -58,13 +58,14 @@ __device__ inline T quad_max(T x) {
 /// The largest score of each row, where it matters to the maximum so far. Bit patterns of floats
 /// order like integers, of which the maximum of three is one instruction, unless all are negative;
 /// what comes out then is some negative number, which a maximum so far of 0 or more hides. Scores
-/// beside a `zero` of kInt8Zero are positive, or -inf all of them.
-__device__ inline void row_max(const float (&s)[kScores], float zero, const SoftmaxState& state,
+/// beside kInt8Zero are positive, or -inf all of them.
+template <typename Traits>
+__device__ inline void row_max(const float (&s)[kScores], const SoftmaxState& state,
                                float (&largest)[2]) {
   const int bits[2] = {quad_max(max_of_bits<0>(s)), quad_max(max_of_bits<1>(s))};
   largest[0] = __int_as_float(bits[0]);
   largest[1] = __int_as_float(bits[1]);
-  if (zero > 0) return;
+  if constexpr (Traits::kScoreZero > 0) return;
   const bool unknown = ((bits[0] < 0) & (state.m[0] < 0)) | ((bits[1] < 0) & (state.m[1] < 0));
   if (__any_sync(0xffffffffu, unknown)) [[unlikely]] {
     largest[0] = quad_max(max_of_floats<0>(s));
@@ -72,16 +73,16 @@ __device__ inline void row_max(const float (&s)[kScores], float zero, const Soft
   }
 }
 
-/// New maxima and the factors alpha that they ask of what has been summed. `zero` stands for 0 in
-/// s.
-__device__ inline void update_max(const float (&s)[kScores], const float (&factor)[2], float zero,
+/// New maxima and the factors alpha that they ask of what has been summed.
+template <typename Traits>
+__device__ inline void update_max(const float (&s)[kScores], const float (&factor)[2],
                                   SoftmaxState& state, float (&alpha)[2]) {
   float largest[2];
-  row_max(s, zero, state, largest);
+  row_max<Traits>(s, state, largest);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float m_old = state.m[half];
-    const float m_new = fmaxf(m_old, (largest[half] - zero) * factor[half]);
+    const float m_new = fmaxf(m_old, (largest[half] - Traits::kScoreZero) * factor[half]);
     state.m[half] = m_new;
     alpha[half] = ptx::exp2_approx(m_old - m_new);
   }
@@ -99,24 +100,11 @@ __device__ inline void for_steps(const Body& body) {
   }
 }
 
-/// What stands for 0 in s: for INT8 kInt8Zero, taken out here where a row's factor is too large for
-/// the multiply-add to do it (core/int8.h).
-template <typename Traits>
-__device__ inline float zero_of(float (&s)[kScores], const float (&factor)[2]) {
-  if constexpr (Traits::kScoreZero == 0) return 0.0f;
-  if (!__any_sync(0xffffffffu, fmaxf(factor[0], factor[1]) > kInt8HotFactor)) [[likely]] {
-    return Traits::kScoreZero;
-  }
-#pragma unroll
-  for (float& x : s) x -= Traits::kScoreZero;
-  return 0.0f;
-}
-
 /// An offset of scores that `factor` has multiplied, which takes what stands for 0 back out.
 template <typename Traits>
-__device__ inline float without_zero(float offset, float factor, float zero) {
+__device__ inline float without_zero(float offset, float factor) {
   if constexpr (Traits::kScoreZero == 0) return offset;
-  return __fmaf_rn(-zero, factor, offset);
+  return __fmaf_rn(-Traits::kScoreZero, factor, offset);
 }
 
 /// p = 2^(S * factor + offset). A thread's 64 exponentials keep the special function unit busy for
@@ -126,10 +114,10 @@ __device__ inline float without_zero(float offset, float factor, float zero) {
 template <typename Traits>
 class Exponentials {
  public:
-  __device__ Exponentials(const float (&factor)[2], float zero, const SoftmaxState& state)
+  __device__ Exponentials(const float (&factor)[2], const SoftmaxState& state)
       : factor_{factor[0], factor[1]},
-        offset_{without_zero<Traits>(kPExponentShift - state.m[0], factor[0], zero),
-                without_zero<Traits>(kPExponentShift - state.m[1], factor[1], zero)} {}
+        offset_{without_zero<Traits>(kPExponentShift - state.m[0], factor[0]),
+                without_zero<Traits>(kPExponentShift - state.m[1], factor[1])} {}
 
   /// Of the scores of product kStep; those before it first.
   template <int kStep>
@@ -154,7 +142,7 @@ class Exponentials {
 template <typename Traits>
 __device__ inline void exponentiate(float (&s)[kScores], const float (&factor)[2],
                                     const SoftmaxState& state) {
-  Exponentials<Traits> exponentials(factor, 0.0f, state);
+  Exponentials<Traits> exponentials(factor, state);
   for_steps<0, kSteps>([&](auto step) { exponentials.template apply<step>(s); });
 }
 
