@@ -83,7 +83,9 @@ __global__ void __launch_bounds__(128)
                  float* out) {
   Tiles& tiles = load_tiles(a, b, 128);
   int sums[64];
+#pragma unroll
   for (int& sum : sums) sum = __float_as_int(kInt8Zero);
+  sm90::ptx::pin(sums);
   const std::uint32_t wa = sm90::ptx::operand_word(tiles.a), wb = sm90::ptx::operand_word(tiles.b);
   sm90::ptx::wgmma_fence();
 #pragma unroll
