@@ -59,10 +59,10 @@ std::size_t quantize_workspace_bytes(const QuantizeParams& params);
 DeviceQkv quantize_on_device(const QuantizeParams& params, void* workspace, std::size_t bytes,
                              CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
 
-/// V that is FP8 already, [b, s, h, d] row-major in device memory with any strides (last 1),
-/// into the kernels' layout: `codes` of out must hold out.code_bytes(); its descales are not
-/// touched. Keys past a batch entry's length (key_lengths or device_key_lengths as above; none:
-/// all) become code 0.
+/// V that is FP8 already, [b, s, h, d] row-major in device memory with any strides (last 1), into
+/// the kernels' layout: `codes` of out must hold out.code_bytes(); its descales are not touched.
+/// Keys past a batch entry's length (key_lengths or device_key_lengths as above; none: all) become
+/// code 0.
 void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStream stream,
                         const std::vector<std::int64_t>& key_lengths = {},
                         const std::int32_t* device_key_lengths = nullptr);

@@ -24,9 +24,9 @@ inline constexpr float kDirectTop = 8.0f * (kPExponentShift + 7.0f) + kDirectShi
 
 /// A scale factor of scores is kept inside FP32's normal range, so that -inf times it stays -inf
 /// and 0 times it stays 0, whatever the descales. NaN stays NaN.
-inline float clamp_factor(float c, float most = 0x1.fffffep127f) {
-  constexpr float kLeast = 0x1p-126f;
-  return c < kLeast ? kLeast : c > most ? most : c;
+inline constexpr float kLeastFactor = 0x1p-126f, kMostFactor = 0x1.fffffep127f;
+inline float clamp_factor(float c, float most = kMostFactor) {
+  return c < kLeastFactor ? kLeastFactor : c > most ? most : c;
 }
 
 inline constexpr double kLog2E = std::numbers::log2e;

@@ -28,8 +28,8 @@ void scale_row(Tile& tile, const SoftmaxStep& step, std::int64_t i) {
                            tile.shift[i] * step.scale.softcap_scale, step.scale.softcap_log2);
     tile.factor[i] = 1.0f;
   } else {
-    const float factor = descale * step.scale.sm_scale_log2;
-    tile.factor[i] = tile.zero > 0 ? clamp_factor(factor, kInt8MostFactor) : clamp_factor(factor);
+    tile.factor[i] = clamp_factor(descale * step.scale.sm_scale_log2,
+                                  tile.zero > 0 ? kInt8MostFactor : kMostFactor);
   }
   const KeyRange visible = columns_of(step.mask, tile, i, step.n);
   std::fill(s, s + visible.begin, kMinusInfinity);

@@ -14,6 +14,7 @@
 #include "gpu/device_memory.h"
 #include "octavo/cuda.h"
 #include "octavo/error.h"
+#include "support/refusal.h"
 #include "workload/generate.h"
 #include "workload/problem.h"
 #include "workload/random_problem.h"
@@ -457,15 +458,6 @@ TEST_F(Mutation, SkippedPromotion) {
   const std::vector<std::uint8_t> unpromoted = emulated(p, inputs);
   p.promote = 1;
   EXPECT_GT(relative_l2(output_of("sm90", p, inputs), unpromoted), 2 * kSame);
-}
-
-void expect_error(const std::string& part, const std::function<void()>& call) {
-  try {
-    call();
-    ADD_FAILURE() << "no error; must say: " << part;
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
 }
 
 TEST(AttentionGpu, Refusals) {

@@ -5,13 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "core/quant_block.h"
-#include "octavo/error.h"
 #include "support/call.h"
 #include "support/compare.h"
+#include "support/refusal.h"
 #include "workload/problem.h"
 #include "workload/verify.h"
 
@@ -122,15 +121,6 @@ TEST(Int8, ExactPathAndDirectPathTakeTheZeroBackOut) {
   }
 }
 
-void expect_refusal(const std::string& part, const std::function<void()>& call) {
-  try {
-    call();
-    ADD_FAILURE() << "no error; must say: " << part;
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
-}
-
 TEST(Int8, OperandsThatTensorCoresCannotMultiplyAreRefused) {
   Inputs plain = normal_inputs({}, 1);
   const Inputs int8 = quantised(plain.params(), parse_recipe("block+int8"));
@@ -139,21 +129,20 @@ TEST(Int8, OperandsThatTensorCoresCannotMultiplyAreRefused) {
   EXPECT_EQ(int8.v.dtype(), DType::f8_e4m3);
   Inputs mixed = int8;
   mixed.k = fp8.k;
-  expect_refusal("k.dtype is f8_e4m3; must be i8, since q is i8", [&] { emulate(mixed.params()); });
+  expect_error("k.dtype is f8_e4m3; must be i8, since q is i8", [&] { emulate(mixed.params()); });
   mixed = fp8;
   mixed.k = int8.k;
-  expect_refusal("k.dtype is i8; must be FP8, since q is f8_e4m3",
-                 [&] { emulate(mixed.params()); });
+  expect_error("k.dtype is i8; must be FP8, since q is f8_e4m3", [&] { emulate(mixed.params()); });
   mixed = int8;
   mixed.v = int8.k;
-  expect_refusal("v.dtype is i8; must be f32, f16, bf16, f8_e4m3 or f8_e5m2",
-                 [&] { emulate(mixed.params()); });
+  expect_error("v.dtype is i8; must be f32, f16, bf16, f8_e4m3 or f8_e5m2",
+               [&] { emulate(mixed.params()); });
   for (const char* both : {"block+e5m2+int8", "block+int8+e5m2"}) {
-    expect_refusal("must be one with +int8 or +e5m2, not both", [&] { parse_recipe(both); });
+    expect_error("must be one with +int8 or +e5m2, not both", [&] { parse_recipe(both); });
   }
   Recipe spelled = parse_recipe("block+int8");
   spelled.kv_format = DType::f8_e5m2;
-  expect_refusal("must have one of +int8 and +e5m2", [&] { emulate(plain.params(spelled)); });
+  expect_error("must have one of +int8 and +e5m2", [&] { emulate(plain.params(spelled)); });
 }
 
 TEST(Int8, ACacheOfInt8KeysTakesQueriesIn16Bits) {
@@ -163,8 +152,8 @@ TEST(Int8, ACacheOfInt8KeysTakesQueriesIn16Bits) {
   cached.q = plain.q;
   cached.q_descale = {};
   EXPECT_TRUE(identical(emulate(cached.params()).out, want));
-  expect_refusal("recipe is block; must have Q and K in INT8 (+int8), since k is i8",
-                 [&] { emulate(cached.params(Recipe::block())); });
+  expect_error("recipe is block; must have Q and K in INT8 (+int8), since k is i8",
+               [&] { emulate(cached.params(Recipe::block())); });
 }
 
 }  // namespace

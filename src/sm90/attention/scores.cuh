@@ -27,8 +27,8 @@ __device__ inline int own_row(int thread = static_cast<int>(threadIdx.x)) {
 }
 
 /// core/softmax_constants.h, clamp_factor.
-__device__ inline float clamp_to_normal(float c, float most = 0x1.fffffep127f) {
-  return ptx::min_nan(ptx::max_nan(c, 0x1p-126f), most);
+__device__ inline float clamp_to_normal(float c, float most = kMostFactor) {
+  return ptx::min_nan(ptx::max_nan(c, kLeastFactor), most);
 }
 
 /// tanh within 3e-7: 1 - 2 / (1 + e^(2 x)).
@@ -42,7 +42,7 @@ template <typename Traits>
 __device__ inline void load_factors(float (&factor)[2], const RowNote* rows,
                                     const AttentionArgs& args, float k_descale) {
   const RowNote* own = rows + own_row(ptx::opaque(static_cast<int>(threadIdx.x)));
-  constexpr float kMost = Traits::kScoreZero > 0 ? kInt8MostFactor : 0x1.fffffep127f;
+  constexpr float kMost = Traits::kScoreZero > 0 ? kInt8MostFactor : kMostFactor;
   factor[0] = clamp_to_normal(own[0].q_descale * k_descale * args.sm_scale_log2, kMost);
   factor[1] = clamp_to_normal(own[8].q_descale * k_descale * args.sm_scale_log2, kMost);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// V that is quantised already, row-major, into V^T in key order: bytes move, nothing is computed.
+// V that is FP8 already, row-major, into V^T in key order: bytes move, nothing is computed.
 #pragma once
 
 #include "sm90/quantize/transpose.cuh"
