@@ -203,6 +203,13 @@ def test_the_model_in_torch_is_that_in_numpy(model_file):
     assert np.abs(got["bf16"] - want).mean() < 0.1 < np.abs(got["bf16"] - wrong).mean()  # linear layers are in BF16
     assert len({x.tobytes() for x in got.values()}) == 4
     assert torch.is_grad_enabled()
+    single = runners.load(str(model_file), "auto", "float32")
+    numpy_runner = runners.Numpy(gguf_model.Model(model_file), "auto", "tiny")
+    for name in ("bf16", "default"):  # attention's operands are rounded to BF16 or INT8 in all three
+        variant = variants.parse(name)
+        in_bf16, in_fp32, in_numpy = (x.losses(ids, variant) for x in (runner, single, numpy_runner))
+        assert np.abs(in_fp32 - in_numpy).mean() < 0.25 * np.abs(in_bf16 - in_numpy).mean()
+    assert single.identity != runner.identity
 
 
 def test_an_imitation_has_the_error_of_the_library():

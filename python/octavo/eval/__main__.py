@@ -35,6 +35,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--context", type=int, default=2048, help="tokens of a window (default: 2048)")
     parser.add_argument("--tokens", type=int, default=100_000, help="of the text that are read (default: 100000)")
     parser.add_argument("--engine", default="auto", help="auto, sm90 or emulate (default: auto)")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], help="of the layers beside attention (default: bfloat16 with torch, float32 without)")
     parser.add_argument("--work", type=Path, help="folder of finished windows: a call that was stopped goes on there (not for another build of octavo)")
     parser.add_argument("--json", type=Path, help="write the table here, too")
     return parser
@@ -103,7 +104,7 @@ def read_text(path: Path) -> str:
 def main() -> None:
     args = arguments().parse_args()
     try:
-        runner = load(args.model, args.engine)
+        runner = load(args.model, args.engine, args.dtype)
         ids = runner.encode(read_text(args.text))[: args.tokens]
         if args.context > min(len(ids), runner.context) or args.context < 2:
             raise ValueError(

@@ -54,10 +54,17 @@ class Numpy:
 
 
 class Torch:
-    """A causal language model of transformers, in BF16."""
+    """A causal language model of transformers; attention's operands are BF16 whatever the other layers are."""
 
     def __init__(
-        self, model: Any, encode: Any, description: str, engine: str, identity: str, prefix: list[int] | None = None
+        self,
+        model: Any,
+        encode: Any,
+        description: str,
+        engine: str,
+        identity: str,
+        dtype: str,
+        prefix: list[int] | None = None,
     ) -> None:
         """prefix: tokens that the model wants before every window; they are not counted."""
         import torch
@@ -70,9 +77,9 @@ class Torch:
         AttentionMaskInterface.register("octavo-eval", lambda *args, **kwargs: None)  # every window is causal
         model.set_attn_implementation("octavo-eval")
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._model = model.to(self._device, torch.bfloat16).eval()
-        self.description = f"{description}, transformers in BF16 on {self._device}"
-        self.identity = f"transformers {self._device} {identity}"
+        self._model = model.to(self._device, getattr(torch, dtype)).eval()
+        self.description = f"{description}, transformers in {dtype} on {self._device}, attention's operands in BF16"
+        self.identity = f"transformers {self._device} {dtype} {identity}"
         self.context = model.config.get_text_config().max_position_embeddings - len(self._prefix)
 
     def encode(self, text: str) -> list[int]:
@@ -99,7 +106,8 @@ class Torch:
                 f"octavo-eval: the model sees {others['sliding_window']} keys back; --context must be at most that"
             )
         scale = scaling if scaling is not None else 1 / math.sqrt(q.shape[3])
-        variant, torch = self._variant, self._torch
+        variant, torch, dtype = self._variant, self._torch, q.dtype
+        q, k, v = (x.to(torch.bfloat16) for x in (q, k, v))
         if isinstance(variant, SixteenBit):
             out = torch.nn.functional.scaled_dot_product_attention(
                 q, k, v, is_causal=True, scale=scale, enable_gqa=True
@@ -110,7 +118,7 @@ class Torch:
             out = attention(variant, q, k, v, scale)
         else:
             out = self._octavo(variant, q, k, v, scale)
-        return out.transpose(1, 2).contiguous(), None
+        return out.transpose(1, 2).contiguous().to(dtype), None
 
     def _octavo(self, variant: Octavo, q: Any, k: Any, v: Any, scale: float) -> Any:
         on_host = self._engine in ("emulate", "reference")
@@ -123,8 +131,10 @@ class Torch:
         return out.to(self._device)
 
 
-def load(model: str, engine: str) -> Runner:
-    """`model`: a GGUF file, or a directory that transformers reads. With torch a GGUF model runs in transformers, too."""
+def load(model: str, engine: str, dtype: str | None = None) -> Runner:
+    """`model`: a GGUF file, or a directory that transformers reads. With torch a GGUF model runs in transformers, too.
+
+    `dtype` of the layers beside attention: "bfloat16" (the default with torch) or "float32" (the one without)."""
     path = Path(model)
     if not path.exists():
         raise ValueError(f"octavo-eval: --model is {model}; must be a GGUF file or a directory of a transformers model")
@@ -134,7 +144,10 @@ def load(model: str, engine: str) -> Runner:
     except ImportError:
         if path.is_dir():
             raise ValueError(f"octavo-eval: --model is the directory {model}; needs torch and transformers") from None
+        if dtype == "bfloat16":
+            raise ValueError("octavo-eval: --dtype is bfloat16; must be float32 without torch") from None
         return Numpy(gguf_model.Model(path), engine, _identity(path))
+    dtype = dtype or "bfloat16"
     if path.is_dir():
         tokenizer = transformers.AutoTokenizer.from_pretrained(path)
         loaded = transformers.AutoModelForCausalLM.from_pretrained(path)
@@ -142,10 +155,11 @@ def load(model: str, engine: str) -> Runner:
         def encode(text: str) -> Any:
             return tokenizer(text, add_special_tokens=False).input_ids
 
-        return Torch(loaded, encode, path.name, engine, _identity(path), list(tokenizer("").input_ids)[:1])
+        return Torch(loaded, encode, path.name, engine, _identity(path), dtype, list(tokenizer("").input_ids)[:1])
     source = gguf_model.Model(path)
     description = f"{source.name}, {source.types}"
-    return Torch(_llama(source), lambda text: source.tokenizer().encode(text).ids, description, engine, _identity(path))
+    encode_gguf = source.tokenizer().encode
+    return Torch(_llama(source), lambda text: encode_gguf(text).ids, description, engine, _identity(path), dtype)
 
 
 def _identity(path: Path) -> str:
