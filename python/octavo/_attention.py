@@ -19,7 +19,7 @@ from ._arguments import (
     text,
     without_gradient,
 )
-from ._place import Place, device_lengths, is_torch_cuda, place_of
+from ._place import Place, device_lengths, exchange_on_device, is_torch_cuda, place_of
 from ._quantized import QuantizedQkv, QuantizedTensor
 
 _FUNCTION = "attention_forward"  # the library's name, with which its own sentences begin
@@ -94,6 +94,9 @@ def attention(
         layout, causal, window, softcap, sm_scale, recipe, softmax, accumulator, promote_every, num_splits,
         engine, threads, key_lengths=key_lengths,
     )  # fmt: skip
+    if dtype is None and stream is None and exchange_on_device(q, k, v, out) and not is_torch_cuda(key_lengths):
+        q, k, v = without_gradient(_FUNCTION, "q", q), without_gradient(_FUNCTION, "k", k), without_gradient(_FUNCTION, "v", v)
+        return call.attend(q, k, v, without_gradient(_FUNCTION, "out", out), _output_name(out_dtype), return_lse)
     described = [_set_operand(call, n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
     return _finish(call, (q, k, v), described, layout, out, out_dtype, return_lse, key_lengths, stream)
 
@@ -189,48 +192,47 @@ def _call(
     key_lengths: Any,
 ) -> _octavo.Call:
     """A call whose tensors are yet to be set. key_lengths that are in device memory are left for _finish()."""
-    settings = _settings(
-        text(_FUNCTION, "layout", layout),
-        mask_sides(_FUNCTION, causal, window),
-        real(_FUNCTION, "softcap", softcap),
-        None if sm_scale is None else real(_FUNCTION, "sm_scale", sm_scale),
-        None if recipe is None else text(_FUNCTION, "recipe", recipe),
-        text(_FUNCTION, "softmax", softmax),
-        text(_FUNCTION, "accumulator", accumulator),
-        integer(_FUNCTION, "promote_every", promote_every),
-        integer(_FUNCTION, "num_splits", num_splits),
-        text(_FUNCTION, "engine", engine),
-        integer(_FUNCTION, "threads", threads),
-    )
-    return settings.fresh([] if is_torch_cuda(key_lengths) else lengths(_FUNCTION, key_lengths))
+    sides = None if window is None else mask_sides(_FUNCTION, causal, window)
+    settings = (
+        layout, causal, sides, softcap, sm_scale, recipe, softmax, accumulator, promote_every, num_splits, engine, threads,
+    )  # fmt: skip
+    # An object of another kind may have another value the next time.
+    template = (_settings if _CONSTANT.issuperset(map(type, settings)) else _settings.__wrapped__)(*settings)
+    if key_lengths is None or is_torch_cuda(key_lengths):
+        return template.fresh([])
+    return template.fresh(lengths(_FUNCTION, key_lengths))
 
 
-@functools.lru_cache(maxsize=64)
+_CONSTANT = frozenset((str, int, float, bool, type(None), tuple))
+
+
+@functools.lru_cache(maxsize=64, typed=True)
 def _settings(
-    layout: str,
-    window: tuple[int, int],
-    softcap: float,
-    sm_scale: float | None,
-    recipe: str | None,
-    softmax: str,
-    accumulator: str,
-    promote_every: int,
-    num_splits: int,
-    engine: str,
-    threads: int,
+    layout: Any,
+    causal: Any,
+    sides: tuple[int, int] | None,
+    softcap: Any,
+    sm_scale: Any,
+    recipe: Any,
+    softmax: Any,
+    accumulator: Any,
+    promote_every: Any,
+    num_splits: Any,
+    engine: Any,
+    threads: Any,
 ) -> _octavo.Call:
     return _octavo.Call(
-        layout=layout,
-        window=window,
-        softcap=softcap,
-        sm_scale=sm_scale,
-        recipe=recipe,
-        softmax=softmax,
-        accumulator=accumulator,
-        promote_every=promote_every,
-        num_splits=num_splits,
-        engine=engine,
-        threads=threads,
+        layout=text(_FUNCTION, "layout", layout),
+        window=sides or mask_sides(_FUNCTION, causal, None),
+        softcap=real(_FUNCTION, "softcap", softcap),
+        sm_scale=None if sm_scale is None else real(_FUNCTION, "sm_scale", sm_scale),
+        recipe=None if recipe is None else text(_FUNCTION, "recipe", recipe),
+        softmax=text(_FUNCTION, "softmax", softmax),
+        accumulator=text(_FUNCTION, "accumulator", accumulator),
+        promote_every=integer(_FUNCTION, "promote_every", promote_every),
+        num_splits=integer(_FUNCTION, "num_splits", num_splits),
+        engine=text(_FUNCTION, "engine", engine),
+        threads=integer(_FUNCTION, "threads", threads),
     )
 
 
@@ -248,13 +250,14 @@ def _set_operand(call: _octavo.Call, name: str, x: Any, stated: str | None) -> t
     if isinstance(x, QuantizedTensor):
         _set(call, f"{name}_descale", x.descale, None)
         return _set(call, name, x.codes, x.dtype)
-    shape, found = _set(call, name, x, stated)
-    if found.startswith("f8"):
-        raise ValueError(
-            f"{_FUNCTION}: {name}_descale is missing; must be given, since {name} is {found} "
-            f"(a descale of 1 is never assumed): pass QuantizedTensor({name}, descale)"
-        )
-    return shape, found
+    return _set(call, name, x, stated)
+
+
+def _output_name(out_dtype: Any) -> str | None:
+    name = dtype_name(out_dtype)
+    if name not in (None, "f32", "f16", "bf16"):
+        raise ValueError(f"{_FUNCTION}: out_dtype is {name}; must be f32, f16 or bf16")
+    return name
 
 
 def _set_results(
@@ -268,12 +271,10 @@ def _set_results(
 ) -> tuple[Any, Any]:
     """Sets out, made here where it is not given, and lse where it is wanted; returns both."""
     (q_shape, q_dtype), _, (v_shape, _) = described
-    name = dtype_name(out_dtype)
+    name = _output_name(out_dtype)
     if out is None:
         if name is None:
             name = q_dtype if q_dtype in ("f32", "f16", "bf16") else "bf16"
-        if name not in ("f32", "f16", "bf16"):
-            raise ValueError(f"{_FUNCTION}: out_dtype is {name}; must be f32, f16 or bf16")
         ranks_fit = len(q_shape) == len(v_shape) == 4  # else the library refuses q or v before it sees out
         out = place.empty(q_shape[:3] + v_shape[3:] if ranks_fit else (0, 0, 0, 0), name)
     elif type(out).__module__.partition(".")[0] in ("jax", "jaxlib"):  # whose DLPack does not say so

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a call's arrays are: what allocates its output there, and how the call runs."""
 
+import functools
 import math
 import sys
 from typing import Any, Protocol
@@ -141,6 +142,21 @@ def _parts(arrays: tuple[Any, ...]) -> list[Any]:
 def is_torch_cuda(array: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor) and bool(array.is_cuda)
+
+
+def exchange_on_device(q: Any, k: Any, v: Any, out: Any) -> bool:
+    """Whether these are PyTorch's tensors, q on a CUDA device, and that PyTorch has DLPack's functions in C (2.10 on)."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(q, torch.Tensor) or not q.is_cuda:
+        return False
+    others_fit = isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor) and isinstance(out, torch.Tensor | None)
+    kind: Any = type(q)
+    return others_fit and _exchanges(kind)
+
+
+@functools.cache
+def _exchanges(kind: Any) -> bool:
+    return _octavo.exchanges(kind)
 
 
 def place_of(array: Any) -> Place:

@@ -3,7 +3,9 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <utility>
@@ -190,6 +192,24 @@ TensorView torch_view(const Argument& argument, nb::handle tensor,
     view.stride[i] = nb::cast<std::int64_t>(strides[i]);
   }
   view.device = {Device::Kind::cuda, nb::cast<int>(tensor.attr("get_device")())};
+  return view;
+}
+
+TensorView view_of(const Argument& argument, const nb::dlpack::dltensor& array,
+                   const std::optional<std::string>& stated) {
+  TensorView view;
+  require_rank(argument, static_cast<std::size_t>(array.ndim));
+  view.device =
+      device_of(argument, array.device.device_type, array.device.device_id, Memory::host_or_cuda);
+  view.dtype = resolve_dtype(argument, array.dtype, stated);
+  view.data = static_cast<std::byte*>(array.data) + array.byte_offset;
+  view.rank = array.ndim;
+  std::copy_n(array.shape, view.rank, view.shape.begin());
+  if (array.strides != nullptr) {
+    std::copy_n(array.strides, view.rank, view.stride.begin());
+  } else {
+    view.stride = row_major(view);
+  }
   return view;
 }
 

@@ -50,6 +50,10 @@ class Arrays {
   std::vector<nb::ndarray<>> written_;
 };
 
+/// A view of an array that DLPack describes, in host memory or that of a CUDA device.
+TensorView view_of(const Argument& argument, const nb::dlpack::dltensor& array,
+                   const std::optional<std::string>& stated);
+
 /// DLPack's name of a type.
 nb::dlpack::dtype dlpack_dtype(DType dtype);
 

@@ -65,19 +65,37 @@ nb::tuple Call::set(const std::string& name, nb::handle array,
                     const std::optional<std::string>& dtype) {
   const bool written = name == "out" || name == "lse";
   const Argument argument{kFunction, name};
-  return assign(
-      name, written ? arrays_.write(argument, array, dtype) : arrays_.read(argument, array, dtype));
+  const TensorView view =
+      written ? arrays_.write(argument, array, dtype) : arrays_.read(argument, array, dtype);
+  assign(name, view);
+  return describe(view);
 }
 
 nb::tuple Call::set_torch(const std::string& name, nb::handle tensor,
                           const std::optional<std::string>& dtype) {
-  return assign(name, torch_view({kFunction, name}, tensor, dtype));
+  const TensorView view = torch_view({kFunction, name}, tensor, dtype);
+  assign(name, view);
+  return describe(view);
 }
 
-nb::tuple Call::assign(const std::string& name, const TensorView& view) {
+void Call::assign(const std::string& name, const TensorView& view) {
   const auto [tensor, ordered] = slot(params_, name);
   *tensor = ordered && bhsd_ && view.rank == 4 ? transposed(view, 1, 2) : view;
-  return describe(view);
+  if (ordered && is_quantised(view.dtype)) require_descale(name);
+}
+
+/// Descales are set before the codes that they are of.
+void Call::require_descale(const std::string& name) const {
+  const bool given = (name == "q" && params_.q_descale.present()) ||
+                     (name == "k" && params_.k_descale.present()) ||
+                     (name == "v" && params_.v_descale.present());
+  if (given || name == "out") return;
+  AttentionParams params = params_;
+  throw Error(ErrorCode::invalid_argument,
+              std::string(kFunction) + ": " + name + "_descale is missing; must be given, since " +
+                  name + " is " + dtype_name(slot(params, name).first->dtype) +
+                  " (a descale of 1 is never assumed): pass QuantizedTensor(" + name +
+                  ", descale)");
 }
 
 std::size_t Call::workspace_bytes() const {
@@ -99,6 +117,46 @@ void Call::run_on_device(std::uintptr_t stream, std::uintptr_t workspace, std::s
       attention_on_device(params_, own.data(), own.bytes(), queue, lengths);
     }
   });
+}
+
+TensorView Call::set_exchanged(const Exchange& exchange, const char* name, nb::handle tensor,
+                               const std::optional<std::string>& dtype) {
+  const TensorView view = exchange.view({kFunction, name}, tensor, dtype);
+  assign(name, view);
+  return view;
+}
+
+nb::object Call::attend(nb::handle q, nb::handle k, nb::handle v, nb::handle out,
+                        const std::optional<std::string>& out_dtype, bool return_lse) {
+  const std::optional<Exchange> exchange = Exchange::of(q.type());
+  if (!exchange) throw nb::type_error("attend: tensors of this type have no exchange table");
+  const TensorView q_view = set_exchanged(*exchange, "q", q, std::nullopt);
+  set_exchanged(*exchange, "k", k, std::nullopt);
+  const TensorView v_view = set_exchanged(*exchange, "v", v, std::nullopt);
+  const int device = q_view.device.index;
+  const bool ranks_fit = q_view.rank == 4 && v_view.rank == 4;  // else q or v is refused below
+  const auto q_extent = [&](int axis) { return ranks_fit ? q_view.shape[axis] : 0; };
+
+  nb::object result = nb::borrow(out);
+  if (out.is_none()) {
+    const DType own = is_quantised(q_view.dtype) ? DType::bf16 : q_view.dtype;
+    result =
+        exchange->empty({q_extent(0), q_extent(1), q_extent(2), ranks_fit ? v_view.shape[3] : 0},
+                        out_dtype ? parse_dtype(*out_dtype) : own, device);
+  }
+  set_exchanged(*exchange, "out", result, out_dtype);
+  nb::object lse;
+  if (return_lse) {
+    lse = exchange->empty({q_extent(0), q_extent(bhsd_ ? 1 : 2), q_extent(bhsd_ ? 2 : 1)},
+                          DType::f32, device);
+    set_exchanged(*exchange, "lse", lse, std::nullopt);
+  }
+
+  const std::size_t bytes = workspace_bytes();
+  const Exchange::Buffer workspace(*exchange, bytes, device);
+  run_on_device(reinterpret_cast<std::uintptr_t>(exchange->current_stream(device)),
+                reinterpret_cast<std::uintptr_t>(workspace.data()), bytes, 0);
+  return return_lse ? nb::object(nb::make_tuple(result, lse)) : result;
 }
 
 std::string Call::run() const {

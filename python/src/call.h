@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "exchange.h"
 #include "octavo/attention.h"
 
 namespace octavo::python {
@@ -32,6 +33,12 @@ class Call {
   nb::tuple set_torch(const std::string& name, nb::handle tensor,
                       const std::optional<std::string>& dtype);
 
+  /// The whole call on a CUDA device: views of the tensors, all of one framework with an Exchange
+  /// (exchange.h), their outputs, a workspace and the launches on the framework's current stream.
+  /// Returns out, made here where it is None, or (out, lse).
+  nb::object attend(nb::handle q, nb::handle k, nb::handle v, nb::handle out,
+                    const std::optional<std::string>& out_dtype, bool return_lse);
+
   /// Computes; other threads of Python run meanwhile. Returns the name of the engine.
   std::string run() const;
 
@@ -49,7 +56,10 @@ class Call {
 
  private:
   Call() = default;
-  nb::tuple assign(const std::string& name, const TensorView& view);
+  void assign(const std::string& name, const TensorView& view);
+  void require_descale(const std::string& name) const;
+  TensorView set_exchanged(const Exchange& exchange, const char* name, nb::handle tensor,
+                           const std::optional<std::string>& dtype);
 
   bool bhsd_ = false;
   Arrays arrays_{Memory::host_or_cuda};

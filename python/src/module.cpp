@@ -58,6 +58,8 @@ void bind_call(nb::module_& m) {
       .def("set", &Call::set, "name"_a, "array"_a.none(), "dtype"_a.none() = nb::none())
       .def("set_torch", &Call::set_torch, "name"_a, "tensor"_a, "dtype"_a.none() = nb::none())
       .def("fresh", &Call::fresh, "key_lengths"_a)
+      .def("attend", &Call::attend, "q"_a, "k"_a, "v"_a, "out"_a.none(), "out_dtype"_a.none(),
+           "return_lse"_a)
       .def("run", &Call::run)
       .def("workspace_bytes", &Call::workspace_bytes)
       .def("run_on_device", &Call::run_on_device, "stream"_a, "workspace"_a, "bytes"_a,
@@ -89,6 +91,8 @@ NB_MODULE(_octavo, m) {
   m.def("describe", &describe_array, "function"_a, "name"_a, "array"_a.none(), "dtype"_a.none());
   m.def("copy_codes", &copy_codes, "array"_a, "dtype"_a);
   m.def("empty_on_device", &empty_on_device);
+  m.def(
+      "exchanges", [](nb::handle type) { return Exchange::of(type).has_value(); }, "type"_a);
   m.def("version", &version);
   m.def("engine_names", &engine_names);
   m.def("recipe_names", &recipe_names);

@@ -121,8 +121,9 @@ def test_packed_sequences(device):
 @on_devices
 def test_opcheck(device):
     q, k, v = qkv(sq=40, device=device)
-    arguments = (q, k, v, None, None, None, -1, 0, 0.0, None, None, "exact", 1, None, None, True, "bhsd", "auto")
+    arguments = (q, k, v, None, None, None, -1, 0, 0.0, None, None, "exact", 1, None, None, "bhsd", "auto")
     torch.library.opcheck(torch.ops.octavo.attention.default, arguments)
+    torch.library.opcheck(torch.ops.octavo.attention_with_lse.default, arguments)
 
 
 @on_devices
@@ -161,6 +162,42 @@ def test_streams_and_plain_calls_give_the_same_bits():
     given = octavo.attention(q, k, v, layout="bhsd", stream=side)
     torch.cuda.synchronize()
     assert torch.equal(on_side, want) and torch.equal(given, want)
+
+
+@needs_hopper
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+@pytest.mark.parametrize("arguments", [{}, {"out_dtype": "f32"}, {"causal": True, "recipe": "block", "sm_scale": 0.1}], ids=str)
+def test_tensors_with_and_without_the_functions_in_c(monkeypatch, layout, arguments):
+    from octavo import _place
+
+    q, k, v = qkv(sq=130, device="cuda", layout=layout)
+
+    def results():
+        made = octavo.attention(q, k, v, layout=layout, return_lse=True, **arguments)
+        given = torch.empty_like(made[0])
+        assert octavo.attention(q, k, v, layout=layout, out=given, **arguments) is given
+        return *made, given
+
+    before = results()
+    monkeypatch.setattr(_place, "_exchanges", lambda kind: False)  # as before PyTorch 2.10
+    after = results()
+    for x, y in zip(before, after, strict=True):
+        assert type(x) is torch.Tensor and x.dtype == y.dtype and x.stride() == y.stride() and torch.equal(x, y)
+    assert torch.equal(before[0], before[2])
+
+
+@needs_hopper
+def test_memory_that_is_used_up_is_said_as_by_torch():
+    q, k, v = qkv(device="cuda", layout="bshd")
+    wide = q[:, :1].expand(2, 1 << 20, 4, 64)  # no memory of its own; its output and workspace have
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(1e-3)
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            octavo.attention(wide, k, v)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert torch.isfinite(octavo.attention(q, k, v)).all()
 
 
 @needs_hopper

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator octavo::attention, its shapes for tracing, and the call that users make."""
+"""The operators octavo::attention and octavo::attention_with_lse, their shapes for tracing, and the call that users make."""
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,12 +12,10 @@ from .. import attention as _call
 from .._arguments import lse_shape, open_sides, without_gradient
 
 _LIBRARY = torch.library.Library("octavo", "DEF")  # type: ignore[no-untyped-call]
-_LIBRARY.define(  # type: ignore[no-untyped-call]
-    "attention(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
+_ARGUMENTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
     "SymInt window_left, SymInt window_right, float softcap, float? sm_scale, str? recipe, str softmax, "
-    "int num_splits, Tensor? key_lengths, ScalarType? out_dtype, bool return_lse, str layout, str engine) "
-    "-> (Tensor, Tensor)",
-    tags=(torch.Tag.needs_fixed_stride_order,),
+    "int num_splits, Tensor? key_lengths, ScalarType? out_dtype, str layout, str engine"
 )
 
 
@@ -27,8 +28,8 @@ def _new_output(q: Tensor, v: Tensor, out_dtype: torch.dtype | None, layout: str
     return q.new_empty((*q.shape[:3], v.shape[3]), dtype=dtype)
 
 
-def _new_lse(q: Tensor, layout: str, wanted: bool) -> Tensor:
-    return q.new_empty(lse_shape(q.shape, layout) if wanted else (0,), dtype=torch.float32)
+def _new_lse(q: Tensor, layout: str) -> Tensor:
+    return q.new_empty(lse_shape(q.shape, layout), dtype=torch.float32)
 
 
 def _compute(
@@ -47,15 +48,16 @@ def _compute(
     num_splits: int,
     key_lengths: Tensor | None,
     out_dtype: torch.dtype | None,
-    return_lse: bool,
     layout: str,
     engine: str,
-) -> tuple[Tensor, Tensor]:
-    ranks_fit = q.dim() == v.dim() == 4  # else the library refuses one of them
+    return_lse: bool = False,
+) -> Any:
     descales = (q_descale, k_descale, v_descale)
     operands = [
         x if descale is None else QuantizedTensor(x, descale) for x, descale in zip((q, k, v), descales, strict=True)
     ]
+    # On a GPU octavo.attention makes that of "bshd" itself; with other ranks the library refuses q or v.
+    own_output = (layout == "bhsd" or not q.is_cuda) and q.dim() == v.dim() == 4
     lengths = key_lengths if key_lengths is None or key_lengths.is_cuda else key_lengths.tolist()
     result = _call(
         *operands,
@@ -66,44 +68,45 @@ def _compute(
         softmax=softmax,
         num_splits=num_splits,
         key_lengths=lengths,
-        out=_new_output(q, v, out_dtype, layout) if ranks_fit else None,
+        out=_new_output(q, v, out_dtype, layout) if own_output else None,
+        out_dtype=out_dtype,
         return_lse=return_lse,
         layout=layout,
         engine=engine,
     )
     if not return_lse:
-        return result, _new_lse(q, layout, False)
+        return result
     out, lse = result
     return out, torch.as_tensor(lse)
 
 
-def _trace(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    q_descale: Tensor | None,
-    k_descale: Tensor | None,
-    v_descale: Tensor | None,
-    window_left: int,
-    window_right: int,
-    softcap: float,
-    sm_scale: float | None,
-    recipe: str | None,
-    softmax: str,
-    num_splits: int,
-    key_lengths: Tensor | None,
-    out_dtype: torch.dtype | None,
-    return_lse: bool,
-    layout: str,
-    engine: str,
-) -> tuple[Tensor, Tensor]:
-    return _new_output(q, v, out_dtype, layout), _new_lse(q, layout, return_lse)
+def _compute_with_lse(*arguments: Any) -> Any:
+    return _compute(*arguments, return_lse=True)
 
 
-for _key in ("CUDA", "CPU"):
-    _LIBRARY.impl("attention", _compute, _key)  # type: ignore[no-untyped-call]
-torch.library.register_fake("octavo::attention", _trace, lib=_LIBRARY)
-_operator = torch.ops.octavo.attention.default
+def _trace(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Tensor:
+    *_, out_dtype, layout, _ = others
+    return _new_output(q, v, out_dtype, layout)
+
+
+def _trace_with_lse(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    *_, layout, _ = others
+    return _trace(q, k, v, *others), _new_lse(q, layout)
+
+
+def _define(name: str, results: str, compute: Callable[..., Any], trace: Callable[..., Any]) -> None:
+    _LIBRARY.define(  # type: ignore[no-untyped-call]
+        f"{name}({_ARGUMENTS}) -> {results}", tags=(torch.Tag.needs_fixed_stride_order,)
+    )
+    for key in ("CUDA", "CPU"):
+        _LIBRARY.impl(name, compute, key)  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"octavo::{name}", trace, lib=_LIBRARY)
+
+
+_define("attention", "Tensor", _compute, _trace)
+_define("attention_with_lse", "(Tensor, Tensor)", _compute_with_lse, _trace_with_lse)
+_attention = torch.ops.octavo.attention.default
+_attention_with_lse = torch.ops.octavo.attention_with_lse.default
 
 
 def attention(
@@ -127,7 +130,7 @@ def attention(
     layout: str = "bshd",
     engine: str = "auto",
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """octavo.attention() as an operator of PyTorch (octavo::attention): traced by torch.compile, with dynamic
+    """octavo.attention() as an operator of PyTorch (octavo::attention, octavo::attention_with_lse): traced by torch.compile, with dynamic
     lengths too, and captured by CUDA graphs.
 
     q, k, v      [b, s, h, d], or [b, h, s, d] with layout="bhsd"; all on one device; float32, float16, bfloat16, or
@@ -144,8 +147,9 @@ def attention(
         for name, x in (("q", q), ("k", k), ("v", v)):
             without_gradient("octavo.torch.attention", name, x)
     left, right = open_sides("octavo.torch.attention", causal, window)
-    out, lse = _operator(
+    operator = _attention_with_lse if return_lse else _attention
+    result: Tensor | tuple[Tensor, Tensor] = operator(
         q, k, v, q_descale, k_descale, v_descale, left, right, softcap, sm_scale, recipe, softmax, num_splits,
-        key_lengths, out_dtype, return_lse, layout, engine,
+        key_lengths, out_dtype, layout, engine,
     )  # fmt: skip
-    return (out, lse) if return_lse else out
+    return result
