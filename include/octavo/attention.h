@@ -26,6 +26,13 @@ struct MaskSpec {
   friend bool operator==(const MaskSpec&, const MaskSpec&) = default;
 };
 
+/// What both products multiply.
+enum class Precision : std::uint8_t {
+  fp8,   ///< 8 bits: Q, K and V as the recipe says, P in E4M3
+  bf16,  ///< Q, K and V in BF16 as they are, P in BF16
+  fp16,  ///< the same in FP16
+};
+
 /// How P = softmax numerators reach E4M3.
 enum class SoftmaxPath : std::uint8_t {
   exact,   ///< FP32 exponential, then a cast
@@ -63,7 +70,10 @@ struct AttentionParams {
   float softcap = 0;  ///< 0: off; else scores become softcap tanh(score/softcap)
   std::vector<std::int64_t> key_lengths;  ///< valid keys of each batch entry; empty: all sk
 
-  /// Of the 16- or 32-bit operands. Default: Recipe::standard() where all three are, else block(),
+  /// bf16 and fp16: q, k and v have that type already, and nothing is quantised: no recipe, no
+  /// descales, no rope; softmax exact, promote_every 1.
+  Precision precision = Precision::fp8;
+  /// Of the 16- or 32-bit operands, where precision is fp8. Default: Recipe::standard() where all three are, else block(),
   /// with qk_format i8 where one of q and k is.
   std::optional<Recipe> recipe;
   SoftmaxPath softmax = SoftmaxPath::exact;
@@ -91,8 +101,10 @@ struct AttentionStats {
 /// Computes params.out (and params.lse). Throws Error; on an error nothing has been written.
 AttentionStats attention_forward(const AttentionParams& params);
 
+const char* precision_name(Precision precision) noexcept;
 const char* softmax_name(SoftmaxPath path) noexcept;
 const char* accumulator_name(Accumulator accumulator) noexcept;
+Precision parse_precision(const std::string& name);
 SoftmaxPath parse_softmax(const std::string& name);
 Accumulator parse_accumulator(const std::string& name);
 

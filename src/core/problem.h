@@ -35,7 +35,8 @@ struct AttentionProblem {
   float softcap = 0;
   MaskSpec mask;
   std::vector<std::int64_t> key_lengths;  // one a batch entry, always filled
-  Recipe recipe;
+  Precision precision = Precision::fp8;
+  Recipe recipe;  // where precision is fp8
   std::optional<Rope> rope;
   SoftmaxPath softmax = SoftmaxPath::exact;
   Accumulator accumulator = Accumulator::hopper;

@@ -124,6 +124,22 @@ std::string recipe_name(const Recipe& recipe) {
   return spelled;
 }
 
+const char* precision_name(Precision precision) noexcept {
+  switch (precision) {
+    case Precision::fp8: return "fp8";
+    case Precision::bf16: return "bf16";
+    case Precision::fp16: return "fp16";
+  }
+  return "?";
+}
+
+Precision parse_precision(const std::string& name) {
+  for (const Precision x : {Precision::fp8, Precision::bf16, Precision::fp16}) {
+    if (name == precision_name(x)) return x;
+  }
+  refuse("precision", name, "fp8, bf16 or fp16");
+}
+
 const char* softmax_name(SoftmaxPath path) noexcept {
   return path == SoftmaxPath::exact ? "exact" : "direct";
 }

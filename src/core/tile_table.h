@@ -74,6 +74,9 @@ constexpr KernelShape general_kernel_shape(int padded_d) {
 inline constexpr int kBlockM = 64;   // query rows of a warpgroup: what skips hidden key tiles
 inline constexpr int kBlockN = 128;  // keys of a step of the online softmax: one descale of K and V
 
+/// The same of 16-bit operands: twice the bytes, so that two stages fit at d 192 and 256.
+constexpr int block_n_16bit(int padded_d) { return padded_d <= 128 ? kBlockN : kBlockN / 2; }
+
 static_assert(kQuantBlockKv % kBlockN == 0, "a key tile must not straddle two descales");
 static_assert(kBlockM % kQuantBlockQ == 0, "a query tile must hold whole quantisation blocks");
 

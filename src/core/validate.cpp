@@ -348,6 +348,29 @@ void check_formats(const Judge& judge, const AttentionProblem& problem) {
                dtype_name(problem.q.quantised() ? q : k));
 }
 
+/// Where nothing is quantised, nothing may be said about how.
+void check_precision(const Judge& judge, const AttentionParams& params) {
+  if (params.precision == Precision::fp8) return;
+  const std::string where = std::string("where precision is ") + precision_name(params.precision);
+  const DType type = params.precision == Precision::bf16 ? DType::bf16 : DType::f16;
+  for (const auto& [name, x] : {std::pair{"q", &params.q}, {"k", &params.k}, {"v", &params.v}}) {
+    judge.require(x->dtype == type, [&] {
+      return Refusal{std::string(name) + ".dtype", dtype_name(x->dtype),
+                     std::string("be ") + dtype_name(type) + " " + where};
+    });
+  }
+  if (params.recipe) {
+    judge.refuse("recipe is " + recipe_name(*params.recipe) + "; must be left out " + where);
+  }
+  if (params.rope) judge.refuse("rope is given; must be left out " + where);
+  judge.require(params.softmax == SoftmaxPath::exact, [&] {
+    return Refusal{"softmax", softmax_name(params.softmax), "be exact " + where};
+  });
+  judge.require(params.promote_every == 1, [&] {
+    return Refusal{"promote_every", text(std::int64_t{params.promote_every}), "be 1 " + where};
+  });
+}
+
 void check_rope(const Judge& judge, const std::optional<Rope>& rope,
                 const AttentionProblem& problem) {
   if (!rope) return;
@@ -454,6 +477,8 @@ AttentionProblem validate(const AttentionParams& params) {
   check_operands(judge, params, problem);
   check_outputs(judge, params, problem.dims);
   check_scalars(judge, params);
+  check_precision(judge, params);
+  problem.precision = params.precision;
   problem.key_lengths = check_key_lengths(judge, params.key_lengths, problem.dims);
   problem.recipe = resolve_recipe(judge, params, problem);
   check_formats(judge, problem);
