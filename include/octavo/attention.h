@@ -73,8 +73,8 @@ struct AttentionParams {
   /// bf16 and fp16: q, k and v have that type already, and nothing is quantised: no recipe, no
   /// descales, no rope; softmax exact, promote_every 1.
   Precision precision = Precision::fp8;
-  /// Of the 16- or 32-bit operands, where precision is fp8. Default: Recipe::standard() where all three are, else block(),
-  /// with qk_format i8 where one of q and k is.
+  /// Of the 16- or 32-bit operands, where precision is fp8. Default: Recipe::standard() where all
+  /// three are, else block(), with qk_format i8 where one of q and k is.
   std::optional<Recipe> recipe;
   SoftmaxPath softmax = SoftmaxPath::exact;
   Accumulator accumulator = Accumulator::hopper;

@@ -42,7 +42,8 @@ constexpr const char* kCapsule = "dlpack_exchange_api";
 nb::object exception_for(const std::string& message) {
   if (message.find("out of memory") == std::string::npos) return nb::borrow(PyExc_RuntimeError);
   const nb::object torch = nb::steal(PyImport_GetModule(nb::str("torch").ptr()));
-  if (torch.is_valid()) return nb::getattr(torch, "OutOfMemoryError", nb::borrow(PyExc_MemoryError));
+  if (torch.is_valid())
+    return nb::getattr(torch, "OutOfMemoryError", nb::borrow(PyExc_MemoryError));
   PyErr_Clear();
   return nb::borrow(PyExc_MemoryError);
 }

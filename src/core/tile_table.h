@@ -34,10 +34,11 @@ struct KernelShape {
   bool spreads_exponentials;  // softmax.cuh: d 256 + 1 %, d 128 - 4 %, d 64 - 1 %; d 96 not
                               // measured since
   bool takes_turns;           // tile/turns.cuh: d 256 + 6 %, d 192 like it, not measured
-  int first_products;         // of four, 32 keys each, of P V's first part (pv.cuh): d 64 exact
-                              // 4: 613, 3: 643, 2: 652, 1: 656 TFLOPS at 4k; direct 816, 828, 791,
-                              // 776; d 128 exact 4: 930, 3: 910
-  bool overlaps_promotion;    // pv.cuh: d 128 direct + 3 %; takes registers for two products
+  int first_products;  // of 32 keys each (16 in 16 bits), of P V's first part (pv.cuh): d 64 exact
+                       // 4: 613, 3: 643, 2: 652, 1: 656 TFLOPS at 4k; direct 816, 828, 791,
+                       // 776; d 128 exact 4: 930, 3: 910
+  bool overlaps_promotion;         // pv.cuh: d 128 direct + 3 %; takes registers for two products
+  int q_stages = 2;                // tiles of query rows in shared memory
   bool starts_int8_early = false;  // Q K^T of the next tile before the last promotion of this one:
                                    // d 64, 4k up, + 2 to 3 %; of E4M3 - 2 to - 5 %, so not there;
                                    // d 128 - 1 %
@@ -48,18 +49,18 @@ struct KernelShape {
 constexpr KernelShape kernel_shape(int padded_d) {
   switch (padded_d) {
     case 64:
-      return {3, 4, 160, 32, false, false, 2, false, true};    // S 64 + O 32 registers a thread
-    case 96: return {3, 4, 160, 32, true, false, 4, false};    // S 64 + O 48
-    case 128: return {3, 4, 160, 32, false, false, 4, false};  // S 64 + O 64
-    case 192: return {2, 2, 240, 24, false, true, 4, true};    // O 96; 57 KB a stage
-    default: return {2, 2, 240, 24, true, true, 4, true};      // O 128; 65 KB a stage
+      return {3, 4, 160, 32, false, false, 2, false, 2, true};  // S 64 + O 32 registers a thread
+    case 96: return {3, 4, 160, 32, true, false, 4, false};     // S 64 + O 48
+    case 128: return {3, 4, 160, 32, false, false, 4, false};   // S 64 + O 64
+    case 192: return {2, 2, 240, 24, false, true, 4, true};     // O 96; 57 KB a stage
+    default: return {2, 2, 240, 24, true, true, 4, true};       // O 128; 65 KB a stage
   }
 }
 
 /// Direct softmax, which needs fewer registers at a time.
 constexpr KernelShape direct_kernel_shape(int padded_d) {
   switch (padded_d) {
-    case 64: return {3, 4, 160, 32, false, false, 3, false, true};
+    case 64: return {3, 4, 160, 32, false, false, 3, false, 2, true};
     case 128: return {3, 4, 160, 32, false, false, 4, true};
     case 256: return {2, 2, 240, 24, false, false, 4, true};  // turns: - 7 %
     default: return kernel_shape(padded_d);
@@ -69,6 +70,27 @@ constexpr KernelShape direct_kernel_shape(int padded_d) {
 /// With descales per key or softcap: more registers a thread.
 constexpr KernelShape general_kernel_shape(int padded_d) {
   return {2, padded_d <= 128 ? 4 : 2, 240, 24, false, padded_d > 128, 4, true};
+}
+
+/// 16-bit operands: twice the bytes, and the tensor cores, at half the rate, are what is waited
+/// for.
+constexpr KernelShape kernel_shape_16bit(int padded_d) {
+  switch (padded_d) {
+    case 64: return {3, 4, 160, 32, true, false, 8, false};
+    case 96: return {2, 2, 240, 24, false, true, 8, false};
+    case 128: return {2, 2, 240, 24, false, true, 8, false};
+    case 192: return {2, 3, 240, 24, false, true, 4, false, 1};
+    default: return {2, 2, 240, 24, false, true, 4, false, 1};
+  }
+}
+
+/// The same with softcap.
+constexpr KernelShape general_kernel_shape_16bit(int padded_d) {
+  KernelShape shape = kernel_shape_16bit(padded_d);
+  shape.consumers = 2;
+  shape.consumer_registers = 240;
+  shape.producer_registers = 24;
+  return shape;
 }
 
 inline constexpr int kBlockM = 64;   // query rows of a warpgroup: what skips hidden key tiles

@@ -73,6 +73,8 @@ struct AttentionArgs {
   RowValues lse;
 
   OutputTensor out;
+  CUtensorMap out_map;       // [b, h, rows, channels], where `copies_out`
+  bool copies_out = false;   // the copy engine can write out
   bool wide_stores = false;  // rows of out start on 16-byte boundaries
 
   Schedule schedule;

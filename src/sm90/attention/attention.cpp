@@ -24,7 +24,9 @@ namespace octavo::sm90 {
 namespace {
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 30;
+constexpr int kWarpRows = kWarpgroupRows / 4;
 constexpr std::int64_t kMostItems = std::int64_t{1} << 30;
+constexpr const char* kTooLong = "q.shape[1] and k.shape[1] must be at most 2^30";
 
 bool per_key(const DescaleMap& descale) { return descale.granularity == Granularity::token; }
 
@@ -59,12 +61,16 @@ struct Operands {
 
 /// What decides the variant of the kernel.
 struct Needs {
-  DType k_format;
+  DType k_format;  // or the 16-bit type of all three
   bool k_per_key, v_per_key, softcap, direct;
 };
 
 AttentionKernel kernel_for(KernelDims dims, const Needs& needs) {
   const AttentionKernels kernels = kernels_for(dims);
+  if (!is_quantised(needs.k_format)) {
+    const Kernels16Bit& of = needs.k_format == DType::bf16 ? kernels.bf16 : kernels.f16;
+    return needs.softcap ? of.general : of.plain;
+  }
   if (needs.k_format == DType::f8_e5m2) {
     return needs.v_per_key ? kernels.folded_e5m2 : kernels.general_e5m2;
   }
@@ -93,10 +99,11 @@ CodesView rows_of(const DeviceOperand& x) {
 CodesView transposed_rows_of(const DeviceOperand& x) {
   return contiguous_codes(x.codes, x.padded_rows, x.padded_d, x.h, x.b);
 }
-/// Codes [b, s, h, d] with any strides.
+/// Rows [b, s, h, d] with any strides, in bytes.
 CodesView rows_of(const TensorView& x) {
-  return {x.data,     x.shape[3],  x.shape[1],  x.shape[2],
-          x.shape[0], x.stride[1], x.stride[2], x.stride[0]};
+  const auto bytes = static_cast<std::int64_t>(size_of(x.dtype));
+  return {x.data,     x.shape[3] * bytes,  x.shape[1],          x.shape[2],
+          x.shape[0], x.stride[1] * bytes, x.stride[2] * bytes, x.stride[0] * bytes};
 }
 
 DescaleMap descales_of(const DeviceOperand& x) {
@@ -144,7 +151,8 @@ Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& ker
                                             std::to_string(kernel.block_m) + " rows) is " +
                                             std::to_string(items) + "; must be at most 2^30");
   }
-  const std::int64_t head_bytes = n.sk * (n.d + n.dv) / n.group(), heads = n.hq * n.b;
+  const std::int64_t bytes = problem.precision == Precision::fp8 ? 1 : 2;  // of an element
+  const std::int64_t head_bytes = n.sk * (n.d + n.dv) * bytes / n.group(), heads = n.hq * n.b;
   const auto blocks = std::min<std::int64_t>(items, multiprocessors());
   if (problem.mask == MaskSpec::none()) {
     schedule.section = static_cast<int>(section_of_equals(head_bytes, n.group(), heads));
@@ -190,12 +198,15 @@ void set_scores(AttentionArgs& args, const AttentionProblem& problem) {
 }
 
 AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
-                        const Schedule& schedule, const std::int32_t* device_lengths) {
+                        const AttentionKernel& kernel, const Schedule& schedule,
+                        const std::int32_t* device_lengths) {
   const Dims& n = problem.dims;
   AttentionArgs args;
   args.q = make_tensor_map(x.q, 128, kWarpgroupRows);
-  args.k = make_tensor_map(x.k, 128, kBlockN);
-  args.v = make_tensor_map(x.v, kBlockN, kernel_dims(n).dv);
+  args.k = make_tensor_map(x.k, 128, kernel.block_n);
+  args.v = problem.precision == Precision::fp8
+               ? make_tensor_map(x.v, kBlockN, kernel_dims(n).dv)  // V^T
+               : make_tensor_map(x.v, 128, kernel.block_n);
   args.q_descale = Descales(x.q_descale);
   args.k_descale = Descales(x.k_descale);
   args.v_descale = Descales(x.v_descale);
@@ -205,6 +216,9 @@ AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
   args.out = {problem.out.data, problem.out.dtype, problem.out.stride[0], problem.out.stride[1],
               problem.out.stride[2]};
   args.wide_stores = rows_are_wide(problem.out);
+  args.copies_out = problem.precision != Precision::fp8 && problem.num_splits == 1 &&
+                    problem.out.dtype != DType::f32 && copy_engine_reads(rows_of(problem.out));
+  if (args.copies_out) args.out_map = make_tensor_map(rows_of(problem.out), 128, kWarpRows);
   args.schedule = schedule;
   args.sq = static_cast<int>(n.sq);
   args.sk = static_cast<int>(n.sk);
@@ -264,7 +278,7 @@ void launch(const AttentionProblem& problem, const Operands& x, std::byte* part_
   const Schedule schedule = schedule_of(problem, kernel);
   const int items = schedule.items();
   if (items == 0) return;  // before tensor maps of nothing are made
-  AttentionArgs args = make_args(problem, x, schedule, device_lengths);
+  AttentionArgs args = make_args(problem, x, kernel, schedule, device_lengths);
   MergeArgs merge;
   if (problem.num_splits > 1) merge = divert_to_parts(args, problem, part_space);
   check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -306,13 +320,15 @@ QuantizeParams quantize_params(const AttentionProblem& problem) {
   return params;
 }
 
-bool all_quantised(const AttentionProblem& problem) {
-  return problem.q.quantised() && problem.k.quantised() && problem.v.quantised();
+/// Whether anything is left to quantise.
+bool quantises(const AttentionProblem& problem) {
+  return problem.precision == Precision::fp8 &&
+         !(problem.q.quantised() && problem.k.quantised() && problem.v.quantised());
 }
 
 struct Workspace {
   explicit Workspace(const AttentionProblem& problem) {
-    if (!all_quantised(problem)) {
+    if (quantises(problem)) {
       quantised = aligned(quantize_workspace_bytes(quantize_params(problem)));
     }
     if (problem.v.quantised()) {
@@ -341,11 +357,22 @@ Operands operands_of(const DeviceQkv& qkv, const Dims& n) {
   return x;
 }
 
+/// Those of a call in 16 bits, as they are.
+Operands operands_of(const AttentionProblem& problem) {
+  Operands x;
+  x.q = rows_of(problem.q.x);
+  x.k = rows_of(problem.k.x);
+  x.v = rows_of(problem.v.x);
+  x.k_format = problem.k.x.dtype;
+  return x;
+}
+
 /// Quantises what is in 16 bits, repacks V where it came in 8 bits.
 Operands prepare(const AttentionProblem& problem, Workspace work, std::byte* workspace,
                  CudaStream stream, const std::int32_t* device_lengths) {
+  if (problem.precision != Precision::fp8) return operands_of(problem);
   Operands x;
-  if (!all_quantised(problem)) {
+  if (quantises(problem)) {
     const bool shifts = problem.lse.present() || problem.softcap > 0;
     x = operands_of(
         quantize_on_device(quantize_params(problem), workspace, work.quantised, stream,
@@ -372,17 +399,30 @@ Operands prepare(const AttentionProblem& problem, Workspace work, std::byte* wor
   return x;
 }
 
-std::string why_unreadable(const char* name, const Operand& operand) {
-  if (!operand.quantised() || copy_engine_reads(rows_of(operand.x))) return "";
-  return std::string(name) +
-         " is quantised with strides or a base that are no multiples of 16 bytes; must "
-         "be for the Hopper kernels";
+/// Operands that the attention kernel reads where they are: Q and K in 8 bits, all three in 16.
+std::string why_unreadable(const AttentionProblem& problem) {
+  const bool fp8 = problem.precision == Precision::fp8;
+  for (const auto& [name, operand] :
+       {std::pair{"q", &problem.q}, {"k", &problem.k}, {"v", &problem.v}}) {
+    const bool in_place = fp8 ? operand->quantised() && operand != &problem.v : true;
+    if (!in_place || copy_engine_reads(rows_of(operand->x))) continue;
+    return std::string(name) + " is " + (fp8 ? "quantised with" : "in 16 bits with") +
+           " strides or a base that are no multiples of 16 bytes; must be for the Hopper kernels";
+  }
+  return "";
+}
+
+/// The same for calls in 16 bits.
+std::string why_unsupported_16bit(const AttentionProblem& problem) {
+  if (problem.dims.sq > kMostRows || problem.dims.sk > kMostRows) return kTooLong;
+  return why_unreadable(problem);
 }
 
 }  // namespace
 
 std::string why_unsupported_on_device(const AttentionProblem& problem) {
   const Dims& n = problem.dims;
+  if (problem.precision != Precision::fp8) return why_unsupported_16bit(problem);
   const std::string never = why_not_in_fp8(problem);
   if (!never.empty()) return never;
   const DType k_format = problem.k_format(), v_format = problem.v_format();
@@ -396,7 +436,7 @@ std::string why_unsupported_on_device(const AttentionProblem& problem) {
     return "promote_every is " + std::to_string(problem.promote_every) +
            "; must be 1, which is what the Hopper kernels do";
   }
-  if (n.sq > kMostRows || n.sk > kMostRows) return "q.shape[1] and k.shape[1] must be at most 2^30";
+  if (n.sq > kMostRows || n.sk > kMostRows) return kTooLong;
   if (problem.k.quantised() != problem.v.quantised()) {
     return "one of k and v is quantised; must be both or neither";
   }
@@ -406,16 +446,12 @@ std::string why_unsupported_on_device(const AttentionProblem& problem) {
   if (k_format != DType::i8 && k_format != v_format) {
     return "k and v are FP8 of two formats; must be of one";
   }
-  if (problem.q.quantised() && problem.recipe.smooth_k && !all_quantised(problem)) {
+  if (problem.q.quantised() && problem.recipe.smooth_k && quantises(problem)) {
     return "q is quantised and k is smoothed; must be both in 16 or 32 bits, or neither";
   }
   const std::string quantiser = why_not_quantised(problem);
   if (!quantiser.empty()) return quantiser;
-  for (const auto& [name, operand] : {std::pair{"q", &problem.q}, {"k", &problem.k}}) {
-    const std::string reason = why_unreadable(name, *operand);
-    if (!reason.empty()) return reason;
-  }
-  return "";
+  return why_unreadable(problem);
 }
 
 namespace {
@@ -440,14 +476,15 @@ std::size_t attention_workspace_bytes(const AttentionProblem& problem) {
 
 std::string describe_kernel(const AttentionProblem& problem) {
   require_supported(problem);
-  const auto token = [](const Operand& x, Granularity of_recipe) {
-    return (x.quantised() ? x.descale.granularity : of_recipe) == Granularity::token;
+  const bool fp8 = problem.precision == Precision::fp8;
+  const auto token = [&](const Operand& x, Granularity of_recipe) {
+    return fp8 && (x.quantised() ? x.descale.granularity : of_recipe) == Granularity::token;
   };
   const KernelDims dims = kernel_dims(problem.dims);
   const AttentionKernel kernel =
-      kernel_for(dims, {problem.k_format(), token(problem.k, problem.recipe.k),
-                        token(problem.v, problem.recipe.v), problem.softcap > 0,
-                        problem.softmax == SoftmaxPath::direct});
+      kernel_for(dims, {fp8 ? problem.k_format() : problem.k.x.dtype,
+                        token(problem.k, problem.recipe.k), token(problem.v, problem.recipe.v),
+                        problem.softcap > 0, problem.softmax == SoftmaxPath::direct});
   std::string text = "d" + std::to_string(dims.d) + " dv" + std::to_string(dims.dv) + " " +
                      kernel.name + ": " + std::to_string(kernel.block_m) + " query rows a block, " +
                      std::to_string(kernel.threads) + " threads, " +

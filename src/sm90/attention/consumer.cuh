@@ -23,10 +23,14 @@ class Consumer {
   __device__ void run() {
     turns_.begin();
     while (true) {
-      ptx::mbarrier_wait(&shared_.q_full[q_.stage()], q_.phase());
-      if (shared_.item[q_.stage()].m == kNoItem) break;
-      attend();
-      q_.advance();
+      ptx::mbarrier_wait(&shared_.q_full[q().stage()], q().phase());
+      if (item().m == kNoItem) break;
+      if constexpr (Traits::k16Bit) {
+        attend_ahead();
+      } else {
+        attend();
+      }
+      ++items_;
     }
   }
 
@@ -35,7 +39,7 @@ class Consumer {
 
   /// All key tiles of one work item, of which other warpgroups may see some that this one does not.
   __device__ void attend() {
-    const WalkNote& walk = shared_.walk[q_.stage()][warpgroup_];
+    const WalkNote& walk = shared_.walk[note()][warpgroup_];
     const int first = ptx::uniform(item().first);  // of the block's tiles
     Output<Traits> out;
     SoftmaxState state;
@@ -45,7 +49,7 @@ class Consumer {
     for (const int end = ptx::uniform(walk.end[0]); n > end; --n) skip_tile(n > first + 1);
     // Where scores start early, one product more than there are tiles is made, of what happens to
     // be in shared memory: in a branch, the compiler would keep the registers of both of its sides.
-    QkSum<Traits> sums[kScores];
+    QkSum<Traits> sums[Traits::kScores];
     if constexpr (Traits::kStartsEarly) start(sums, kv_);
 #pragma unroll 1
     for (int part = 0; part < 3; ++part) {
@@ -61,30 +65,129 @@ class Consumer {
     for (; n > first; --n) skip_tile(n > first + 1);
     turns_.pass();
     epilogue(out, state, item(), first_row(), rows(), args_);
-    release(&shared_.q_empty[q_.stage()]);
+    release(&shared_.q_empty[q().stage()]);
   }
 
-  __device__ const ItemNote& item() const { return shared_.item[q_.stage()]; }
+  /// 16 bits, where the tensor cores are what is waited for: Q K^T of the next tile goes before P V
+  /// of this one, which is then under way during the next softmax.
+  __device__ void attend_ahead() {
+    const WalkNote& walk = shared_.walk[note()][warpgroup_];
+    const int first = ptx::uniform(item().first);
+    Output<Traits> out;
+    out.unit[0].now = out.unit[1].now = 1.0f;
+    SoftmaxState state;
+    int n = ptx::uniform(item().last);
+    for (const int end = ptx::uniform(walk.end[0]); n > end; --n) skip_tile_ahead();
+    if (n > ptx::uniform(walk.end[3])) {
+      QkSum<Traits> sums[Traits::kScores];
+      std::uint32_t p[Traits::kPWords];
+      wait_for_k(kv_);
+      turns_.take();
+      start(sums, kv_);
+      turns_.pass();
+      weigh<false>(out, state, sums, p, --n, kv_, true);
+#pragma unroll 1
+      for (int part = 0; part < 3; ++part) {
+        const int end = ptx::uniform(walk.end[part + 1]);
+        while (n > end) step_ahead(out, state, sums, p, --n, part != 1);
+      }
+      wait_for_v();
+      turns_.take();
+      start_pv(out, p, words_.v(kv_.stage()));
+      turns_.pass();
+      finish_pv(out, p);
+    } else {
+      turns_.take();
+      turns_.pass();
+    }
+    for (; n > first; --n) skip_tile_ahead();
+    std::uint64_t* q_empty = &shared_.q_empty[q().stage()];
+    // Where there is one tile of query rows, its successor is on its way during the epilogue.
+    if constexpr (!Traits::kStagesOutput) release(q_empty);
+    epilogue_16bit(out, state, item(), first_row(), rows(), shared_.q[q().stage()][warpgroup_][0],
+                   args_);
+    if constexpr (Traits::kStagesOutput) release(q_empty);
+  }
+
+  __device__ void skip_tile_ahead() {
+    turns_.take();
+    turns_.pass();
+    wait_for_k(kv_);
+    release(&shared_.k_empty[kv_.stage()]);
+    wait_for_v();
+    release(&shared_.v_empty[kv_.stage()]);
+    kv_.advance();
+  }
+
+  /// Starts Q K^T of key tile n and P V of the one before, and makes P of tile n.
+  __device__ void step_ahead(Output<Traits>& out, SoftmaxState& state,
+                             QkSum<Traits> (&sums)[Traits::kScores],
+                             std::uint32_t (&p)[Traits::kPWords], int n, bool masked) {
+    KvRing next = kv_;
+    next.advance();
+    wait_for_k(next);
+    wait_for_v();
+    turns_.take();
+    start(sums, next);
+    start_pv(out, p, words_.v(kv_.stage()));
+    turns_.pass();
+    weigh<true>(out, state, sums, p, n, next, masked);
+  }
+
+  /// P of key tile n, whose scores are under way, followed by P V of the tile before if kFollowed.
+  template <bool kFollowed>
+  __device__ void weigh(Output<Traits>& out, SoftmaxState& state,
+                        QkSum<Traits> (&sums)[Traits::kScores], std::uint32_t (&p)[Traits::kPWords],
+                        int n, const KvRing& tile, bool masked) {
+    float factor[2];
+    load_factors<Traits>(factor, rows(), args_, 1.0f);
+    float s[Traits::kScores];
+    finish_qk<Traits, kFollowed ? 1 : 0>(sums, s);
+    release(&shared_.k_empty[tile.stage()]);
+    if constexpr (Traits::Scores::kGeneral) cap(s, factor, rows(), args_, 1.0f);
+    if (masked) hide(s, mask_of(args_, item().keys), first_row(), n * Traits::kBlockN);
+    float alpha[2];
+    update_max<Traits>(s, factor, state, alpha);
+    RoundedP<Traits> weights(factor, state);
+    for_steps<0, Traits::kSteps>([&](auto step) { weights.template prepare<step>(s); });
+    if constexpr (kFollowed) finish_pv(out, p);
+    rescale(out, alpha, weights);
+    for_steps<0, Traits::kSteps>([&](auto step) { weights.template make<step>(s, p); });
+    ptx::pin(p);
+  }
+
+  /// Waits for P V, the only product under way, and leaves its tile.
+  __device__ void finish_pv(Output<Traits>& out, std::uint32_t (&p)[Traits::kPWords]) {
+    ptx::wgmma_wait<0>();
+    ptx::pin(out.o);
+    ptx::pin(p);
+    release(&shared_.v_empty[kv_.stage()]);
+    kv_.advance();
+  }
+
+  __device__ CountedRingState<Traits::kQStages> q() const { return {items_}; }
+  __device__ int note() const { return CountedRingState<kNoteStages>{items_}.stage(); }
+  __device__ const ItemNote& item() const { return shared_.item[note()]; }
   __device__ int first_row() const { return item().m + warpgroup_ * kWarpgroupRows; }
-  __device__ const RowNote* rows() const { return shared_.rows[q_.stage()][warpgroup_]; }
+  __device__ const RowNote* rows() const { return shared_.rows[note()][warpgroup_]; }
 
   /// Key tile n, of which the mask hides a part if `masked`. Waits for the tile after it while its
   /// own last product is under way.
-  __device__ void step(Output<Traits>& out, SoftmaxState& state, QkSum<Traits> (&sums)[kScores],
-                       int n, int first, bool masked) {
+  __device__ void step(Output<Traits>& out, SoftmaxState& state,
+                       QkSum<Traits> (&sums)[Traits::kScores], int n, int first, bool masked) {
     const int stage = kv_.stage();
     if constexpr (!Traits::kStartsEarly) start(sums, kv_);
     turns_.pass();
     const TileNote note = shared_.tile[stage];
     float factor[2];
     load_factors<Traits>(factor, rows(), args_, note.k_descale);
-    float s[kScores];
+    float s[Traits::kScores];
     finish_qk<Traits>(sums, s);
     if constexpr (Traits::Scores::kGeneral) {
       transform(s, factor, rows(), args_, note.k_descale, shared_.k_descale[stage]);
     }
     if constexpr (Traits::kApart) release(&shared_.k_empty[stage]);
-    if (masked) hide(s, mask_of(args_, item().keys), first_row(), n * kBlockN);
+    if (masked) hide(s, mask_of(args_, item().keys), first_row(), n * Traits::kBlockN);
     Promotion promotion;
     update_max<Traits>(s, factor, state, promotion.alpha);
     if constexpr (Traits::Scores::kFoldsV) {
@@ -115,8 +218,9 @@ class Consumer {
     kv_ = next;
   }
 
-  __device__ void start(QkSum<Traits> (&sums)[kScores], const KvRing& tile) {
-    start_qk<Traits>(sums, words_.q(q_.stage(), warpgroup_), words_.k(tile.stage()), args_.nothing);
+  __device__ void start(QkSum<Traits> (&sums)[Traits::kScores], const KvRing& tile) {
+    start_qk<Traits>(sums, words_.q(q().stage(), warpgroup_), words_.k(tile.stage()),
+                     args_.nothing);
   }
 
   /// Leaves a tile that no row here sees, once it is there: its barriers count every warp, so that
@@ -133,8 +237,8 @@ class Consumer {
 
   /// Folds descales of V per key into p. The product's row sums are then of folded weights, so the
   /// true ones are summed here.
-  __device__ static void fold(float (&p)[kScores], Promotion& promotion, Output<Traits>& out,
-                              const float* v_descale) {
+  __device__ static void fold(float (&p)[Traits::kScores], Promotion& promotion,
+                              Output<Traits>& out, const float* v_descale) {
     out.l[0] = __fmaf_rn(out.l[0], promotion.alpha[0], row_sum<0>(p));
     out.l[1] = __fmaf_rn(out.l[1], promotion.alpha[1], row_sum<1>(p));
     set_unit(promotion, 0, change_unit(out.unit[0], fold_row<0>(p, v_descale)));
@@ -167,7 +271,7 @@ class Consumer {
   const OperandWords<Traits> words_;
   const int warpgroup_;
   const Turns<Traits::kShape.takes_turns> turns_;
-  CountedRingState<Traits::kQStages> q_;
+  std::uint32_t items_ = 0;
   KvRing kv_;
 };
 

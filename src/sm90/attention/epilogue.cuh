@@ -14,6 +14,8 @@
 #include "sm90/attention/pv.cuh"
 #include "sm90/attention/scores.cuh"
 #include "sm90/attention/store.cuh"
+#include "sm90/ptx/stmatrix.cuh"
+#include "sm90/ptx/tma.cuh"
 
 namespace octavo::sm90 {
 
@@ -112,11 +114,25 @@ __device__ inline float output_factor(float (&o)[kCount], float l, float unit) {
 }
 
 template <typename Traits, int kHalf>
+__device__ inline void store_lse(const Output<Traits>& out, const SoftmaxState& state,
+                                 const ItemNote& item, int m, const RowNote* rows,
+                                 const AttentionArgs& args) {
+  const int row = m + own_row() + 8 * kHalf;
+  if (row >= args.sq || args.lse.data == nullptr || threadIdx.x % 4 != 0) return;
+  const float l = out.l[kHalf];
+  // Inside a softcap the shift has been put back already.
+  const float shift =
+      args.softcap_scale > 0 ? 0.0f : args.sm_scale * rows[own_row() + 8 * kHalf].shift;
+  const float log2_sum = state.m[kHalf] + (log2f(l) - kPExponentShift);
+  *args.lse.at(item.batch, item.head, row, item.split) =
+      l == 0 ? -INFINITY : __fmaf_rn(log2_sum, static_cast<float>(kLn2), shift);
+}
+
+template <typename Traits, int kHalf>
 __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state,
                                   const ItemNote& item, int m, const RowNote* rows,
                                   const AttentionArgs& args) {
-  const float l = out.l[kHalf];
-  const float factor = output_factor<kHalf>(out.o, l, out.unit[kHalf].now);
+  const float factor = output_factor<kHalf>(out.o, out.l[kHalf], out.unit[kHalf].now);
   const int row = m + own_row() + 8 * kHalf;
   OutputRow to;
   if (row < args.sq) {
@@ -126,13 +142,69 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
           args.dv};
   }
   store_row<kHalf>(out.o, factor, to, args);
-  if (row >= args.sq || args.lse.data == nullptr || threadIdx.x % 4 != 0) return;
-  // Inside a softcap the shift has been put back already.
-  const float shift =
-      args.softcap_scale > 0 ? 0.0f : args.sm_scale * rows[own_row() + 8 * kHalf].shift;
-  const float log2_sum = state.m[kHalf] + (log2f(l) - kPExponentShift);
-  *args.lse.at(item.batch, item.head, row, item.split) =
-      l == 0 ? -INFINITY : __fmaf_rn(log2_sum, static_cast<float>(kLn2), shift);
+  store_lse<Traits, kHalf>(out, state, item, m, rows, args);
+}
+
+/// A warp's 16 rows in 16 bits to `tile`, pieces of 64 columns of the warpgroup's rows, swizzled.
+template <typename Type, int kCount>
+__device__ inline void stage_rows(const float (&o)[kCount], const float (&factor)[2],
+                                  std::uint8_t* tile) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int row = lane % 16, unit = lane / 16;  // this lane's row, and which of two 8 columns
+  std::uint8_t* rows = tile + static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32 * 16 * 128;
+#pragma unroll
+  for (int r = 0; r < kCount; r += 8) {  // 16 columns
+    const std::uint32_t words[4] = {pack(o[r] * factor[0], o[r + 1] * factor[0], Type{}),
+                                    pack(o[r + 2] * factor[1], o[r + 3] * factor[1], Type{}),
+                                    pack(o[r + 4] * factor[0], o[r + 5] * factor[0], Type{}),
+                                    pack(o[r + 6] * factor[1], o[r + 7] * factor[1], Type{})};
+    const int piece = r / 32, first = r % 32 / 4;
+    ptx::stmatrix_x4(
+        rows + piece * kWarpgroupRows * 128 + row * 128 + ((first + unit) ^ (row % 8)) * 16, words);
+  }
+}
+
+/// The same rows by the copy engine, which leaves out rows and columns beyond the tensor.
+template <typename Traits>
+__device__ inline void copy_rows_out(Output<Traits>& out, const ItemNote& item, int m,
+                                     std::uint8_t* tile, const AttentionArgs& args) {
+  const float factor[2] = {output_factor<0>(out.o, out.l[0], out.unit[0].now),
+                           output_factor<1>(out.o, out.l[1], out.unit[1].now)};
+  if (args.out.dtype == DType::bf16) {
+    stage_rows<__nv_bfloat16>(out.o, factor, tile);
+  } else {
+    stage_rows<__half>(out.o, factor, tile);
+  }
+  ptx::fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x % 32 != 0) return;
+  const int first = static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32 * 16;
+  for (int piece = 0; piece < Traits::kVPieces; ++piece) {
+    ptx::tma_store_4d(&args.out_map, tile + (piece * kWarpgroupRows + first) * 128, piece * 128,
+                      m + first, item.head, item.batch);
+  }
+  ptx::tma_store_wait();
+}
+
+/// `tile`: this warpgroup's query rows in shared memory, which nothing needs any more where another
+/// tile of them follows.
+template <typename Traits>
+__device__ inline void epilogue_16bit(Output<Traits>& out, const SoftmaxState& state,
+                                      const ItemNote& item, int m, const RowNote* rows,
+                                      std::uint8_t* tile, const AttentionArgs& args) {
+#pragma unroll
+  for (float& l : out.l) {  // sums of this thread's keys so far
+    l += __shfl_xor_sync(0xffffffffu, l, 1);
+    l += __shfl_xor_sync(0xffffffffu, l, 2);
+  }
+  if (!Traits::kStagesOutput || !args.copies_out) {
+    finish_row<Traits, 0>(out, state, item, m, rows, args);
+    finish_row<Traits, 1>(out, state, item, m, rows, args);
+    return;
+  }
+  copy_rows_out(out, item, m, tile, args);
+  store_lse<Traits, 0>(out, state, item, m, rows, args);
+  store_lse<Traits, 1>(out, state, item, m, rows, args);
 }
 
 template <typename Traits>

@@ -12,13 +12,18 @@ template <typename Traits>
 AttentionKernel kernel_of(const char* name) {
   static_assert(sizeof(Shared<Traits>) <= kSharedMemoryLimit,
                 "tile_table.h: fewer stages, or they do not fit shared memory");
-  return {reinterpret_cast<const void*>(&attention_kernel<Traits>), name, Traits::kThreads,
-          Traits::kBlockRows, sizeof(Shared<Traits>)};
+  return {reinterpret_cast<const void*>(&attention_kernel<Traits>),
+          name,
+          Traits::kThreads,
+          Traits::kBlockRows,
+          sizeof(Shared<Traits>),
+          Traits::kBlockN};
 }
 
 template <int kD, int kDv>
 AttentionKernels attention_kernels() {
   constexpr DType kE4m3 = DType::f8_e4m3, kE5m2 = DType::f8_e5m2, kInt8 = DType::i8;
+  constexpr DType kBf16 = DType::bf16, kF16 = DType::f16;
   return {{kernel_of<Traits<kD, kDv, kE4m3, PlainScores>>("plain"),
            kernel_of<Traits<kD, kDv, kE4m3, GeneralScores>>("general"),
            kernel_of<Traits<kD, kDv, kE4m3, FoldedScores>>("folded"),
@@ -30,7 +35,11 @@ AttentionKernels attention_kernels() {
            kernel_of<Traits<kD, kDv, kInt8, Direct<PlainScores>>>("direct_int8"),
            kernel_of<Traits<kD, kDv, kInt8, Direct<GeneralScores>>>("general_direct_int8")},
           kernel_of<Traits<kD, kDv, kE5m2, GeneralScores>>("general_e5m2"),
-          kernel_of<Traits<kD, kDv, kE5m2, FoldedScores>>("folded_e5m2")};
+          kernel_of<Traits<kD, kDv, kE5m2, FoldedScores>>("folded_e5m2"),
+          {kernel_of<Traits<kD, kDv, kBf16, PlainScores>>("plain_bf16"),
+           kernel_of<Traits<kD, kDv, kBf16, GeneralScores>>("general_bf16")},
+          {kernel_of<Traits<kD, kDv, kF16, PlainScores>>("plain_fp16"),
+           kernel_of<Traits<kD, kDv, kF16, GeneralScores>>("general_fp16")}};
 }
 
 }  // namespace octavo::sm90

@@ -9,7 +9,19 @@
 
 namespace octavo::sm90 {
 
-/// Barriers, and the rows of ones beside V^T, which stay there.
+/// The rows of ones beside V^T, which stay there.
+template <typename Traits>
+__device__ inline void set_ones(Shared<Traits>& shared) {
+  constexpr std::uint32_t kOnes = Traits::kVFormat == DType::f8_e4m3 ? 0x38383838u : 0x3c3c3c3cu;
+  constexpr int kWords = kOnesRows * Traits::kBlockN / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < Traits::kStages * kWords; i += Traits::kThreads) {
+    auto* rows = reinterpret_cast<std::uint32_t*>(shared.v[i / kWords] +
+                                                  Traits::kHeadDimV * Traits::kBlockN);
+    rows[i % kWords] = kOnes;
+  }
+}
+
+/// Barriers and ones.
 template <typename Traits>
 __device__ inline void set_up(Shared<Traits>& shared) {
   constexpr int kConsumerWarps = Traits::kConsumers * kWarpgroupThreads / 32;
@@ -24,15 +36,10 @@ __device__ inline void set_up(Shared<Traits>& shared) {
       ptx::mbarrier_init(&shared.k_empty[i], kConsumerWarps);
       ptx::mbarrier_init(&shared.v_empty[i], kConsumerWarps);
     }
+    ptx::mbarrier_init(&shared.v_landed, 1);
     ptx::fence_barrier_init();
   }
-  constexpr std::uint32_t kOnes = Traits::kVFormat == DType::f8_e4m3 ? 0x38383838u : 0x3c3c3c3cu;
-  constexpr int kWords = kOnesRows * kBlockN / 4;
-  for (int i = static_cast<int>(threadIdx.x); i < Traits::kStages * kWords; i += Traits::kThreads) {
-    auto* rows =
-        reinterpret_cast<std::uint32_t*>(shared.v[i / kWords] + Traits::kHeadDimV * kBlockN);
-    rows[i % kWords] = kOnes;
-  }
+  if constexpr (!Traits::k16Bit) set_ones(shared);
   ptx::fence_proxy_async();
   __syncthreads();
 }

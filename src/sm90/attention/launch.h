@@ -16,6 +16,7 @@ struct AttentionKernel {
   int threads;
   int block_m;
   std::size_t shared_bytes;
+  int block_n;  // keys of a tile
 };
 
 /// Those whose V is E4M3 and whose Q and K are one of E4M3 and INT8.
@@ -26,10 +27,16 @@ struct FormatKernels {
   AttentionKernel direct, general_direct;  // softmax direct
 };
 
+/// Those whose Q, K and V are of one 16-bit type.
+struct Kernels16Bit {
+  AttentionKernel plain, general;  // general: softcap
+};
+
 /// The kernels of one pair of padded head dims.
 struct AttentionKernels {
   FormatKernels e4m3, int8;
   AttentionKernel general_e5m2, folded_e5m2;  // K and V
+  Kernels16Bit bf16, f16;
 };
 
 template <int kD, int kDv>

@@ -39,13 +39,14 @@ class TileSource {
  public:
   __device__ TileSource(const AttentionArgs& args, int batch, int head, int keys)
       : args_(args),
-        k_(args.k_descale.line(batch, head)),
-        v_(args.v_descale.line(batch, head)),
+        k_(Traits::k16Bit ? nullptr : args.k_descale.line(batch, head)),
+        v_(Traits::k16Bit ? nullptr : args.v_descale.line(batch, head)),
         keys_(keys) {}
 
   /// Of the tile that begins at `key`; `unit` is that of O.
   __device__ TileNote note(int key, OutputUnit& unit) const {
     TileNote note{1.0f, 1.0f, 1.0f, 1.0f};
+    if constexpr (Traits::k16Bit) return note;
     if (!args_.k_per_key) note.k_descale = args_.k_descale.at(k_, key);
     if constexpr (Traits::Scores::kFoldsV) return note;  // rows have units of their own
     // Approximate divisions want it normal, and its reciprocal too.
@@ -93,28 +94,29 @@ class Producer {
     const WorkItem item = args_.schedule.at(index);
     const int keys = args_.keys(item.batch), m = item.m_block * Traits::kBlockRows;
     const KernelMask mask = mask_of(args_, keys);
-    const TileRange tiles =
-        tiles_of(mask, m, Traits::kBlockRows, split_of(args_, keys, item.split));
+    const TileRange tiles = tiles_of<Traits::kBlockN>(
+        mask, m, Traits::kBlockRows, split_of<Traits::kBlockN>(args_, keys, item.split));
     ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
     leave_notes(item, mask, m, tiles);
     load_q(item, m);
     q_.advance();
+    notes_.advance();
     load_keys(item, keys, tiles);
   }
 
   /// What consumers know of the item.
   __device__ void leave_notes(const WorkItem& item, const KernelMask& mask, int m,
                               const TileRange& tiles) {
-    const int stage = q_.stage();
+    const int stage = notes_.stage();
     if (lane_ == 0) {
       shared_.item[stage] = {m,       item.head,   item.batch, item.split,
                              mask.sk, tiles.first, tiles.last};
     }
     if (lane_ < Traits::kConsumers) {
       const int first_row = m + lane_ * kWarpgroupRows;
-      shared_.walk[stage][lane_] = walk_of(mask, first_row, kWarpgroupRows, tiles);
+      shared_.walk[stage][lane_] = walk_of<Traits::kBlockN>(mask, first_row, kWarpgroupRows, tiles);
     }
-    const float* descales = args_.q_descale.line(item.batch, item.head);
+    const float* descales = Traits::k16Bit ? nullptr : args_.q_descale.line(item.batch, item.head);
     const float* shifts = args_.score_shift.at(item.batch, item.head, 0);
     // All loads before the first store: their latencies then pass together.
     RowNote notes[Traits::kBlockRows / 32] = {};
@@ -122,7 +124,7 @@ class Producer {
     for (int i = 0; i < Traits::kBlockRows / 32; ++i) {
       const int row = m + 32 * i + lane_;
       if (row >= args_.sq) continue;
-      notes[i].q_descale = args_.q_descale.at(descales, row);
+      notes[i].q_descale = Traits::k16Bit ? 1.0f : args_.q_descale.at(descales, row);
       if (args_.score_shift.data != nullptr) {
         notes[i].shift = shifts[row * args_.score_shift.stride_s];
       }
@@ -150,41 +152,50 @@ class Producer {
 
   /// Key tiles from the last to the first. Descales of a tile are fetched before its place in
   /// shared memory falls free: consumers wait for what happens from then on.
+  static constexpr bool kPerKey = Traits::Scores::kGeneral && !Traits::k16Bit;  // descales of K
+
   __device__ void load_keys(const WorkItem& item, int keys, const TileRange& tiles) {
     const int head = args_.group.quotient(item.head);
     const TileSource<Traits> source(args_, item.batch, head, keys);
     OutputUnit unit;
     for (int n = tiles.last - 1; n >= tiles.first; --n) {
-      const TileNote note = source.note(n * kBlockN, unit);
+      const int key = n * Traits::kBlockN;
+      const TileNote note = source.note(key, unit);
       KeyDescales k, v;
-      if constexpr (Traits::Scores::kGeneral) {
-        if (args_.k_per_key) source.load_k(k, n * kBlockN, lane_);
+      if constexpr (kPerKey) {
+        if (args_.k_per_key) source.load_k(k, key, lane_);
       }
-      if constexpr (Traits::Scores::kFoldsV) source.load_v(v, n * kBlockN, lane_);
+      if constexpr (Traits::Scores::kFoldsV) source.load_v(v, key, lane_);
       const int stage = kv_.stage();
       ptx::mbarrier_wait(&shared_.k_empty[stage], kv_.empty_phase());
-      if constexpr (Traits::Scores::kGeneral) {
+      if constexpr (kPerKey) {
         if (args_.k_per_key) k.store(shared_.k_descale[stage], lane_);
       }
       if constexpr (Traits::kApart) {
-        load_k(item.batch, head, n * kBlockN, note);
+        load_k(item.batch, head, key, note, Shared<Traits>::kKBytes);
         ptx::mbarrier_wait(&shared_.v_empty[stage], kv_.empty_phase());
       }
       if constexpr (Traits::Scores::kFoldsV) v.store(shared_.v_descale[stage], lane_);
-      if constexpr (!Traits::kApart) load_k(item.batch, head, n * kBlockN, note);
-      load_v(item.batch, head, n * kBlockN);
+      const bool cleared = Traits::k16Bit && keys < args_.sk && key + Traits::kBlockN > keys;
+      if (cleared) load_v_cleared(item.batch, head, key, keys);
+      const std::uint32_t v_bytes = cleared ? 0 : Shared<Traits>::kVBytes;
+      if constexpr (!Traits::kApart) {
+        load_k(item.batch, head, key, note, Shared<Traits>::kKBytes + v_bytes);
+      }
+      announce_v(v_bytes);
+      if (!cleared) load_v(item.batch, head, key, v_full());
       kv_.advance();
       __syncwarp();  // lanes wait for one phase at a time
     }
   }
 
-  __device__ void load_k(int batch, int head, int key, const TileNote& note) {
+  /// `bytes`: that the barrier is to wait for.
+  __device__ void load_k(int batch, int head, int key, const TileNote& note, std::uint32_t bytes) {
     const int stage = kv_.stage();
     std::uint64_t* full = &shared_.k_full[stage];
     if (lane_ == 0) {
       shared_.tile[stage] = note;
-      ptx::mbarrier_arrive_expect_tx(
-          full, Shared<Traits>::kKBytes + (Traits::kApart ? 0 : Shared<Traits>::kVBytes));
+      ptx::mbarrier_arrive_expect_tx(full, bytes);
       for (int piece = 0; piece < Traits::kPieces; ++piece) {
         ptx::tma_load_4d(shared_.k[stage][piece], &args_.k, full, piece * 128, key, head, batch);
       }
@@ -193,21 +204,53 @@ class Producer {
     }
   }
 
-  __device__ void load_v(int batch, int head, int key) {
-    const int stage = kv_.stage();
-    std::uint64_t* full = Traits::kApart ? &shared_.v_full[stage] : &shared_.k_full[stage];
+  __device__ std::uint64_t* v_full() {
+    return Traits::kApart ? &shared_.v_full[kv_.stage()] : &shared_.k_full[kv_.stage()];
+  }
+
+  /// Arrives at V's barrier, if it has one of its own.
+  __device__ void announce_v(std::uint32_t bytes) {
+    if constexpr (!Traits::kApart) return;
     if (lane_ == 0) {
-      if (Traits::kApart) ptx::mbarrier_arrive_expect_tx(full, Shared<Traits>::kVBytes);
-      ptx::tma_load_4d(shared_.v[stage], &args_.v, full, key, 0, head, batch);
-    } else if (Traits::kApart && Traits::kVWriters > 1) {
-      ptx::mbarrier_arrive(full);
+      ptx::mbarrier_arrive_expect_tx(v_full(), bytes);
+    } else if (Traits::kVWriters > 1) {
+      ptx::mbarrier_arrive(v_full());
     }
+  }
+
+  __device__ void load_v(int batch, int head, int key, std::uint64_t* full) {
+    if (lane_ != 0) return;
+    std::uint8_t* to = shared_.v[kv_.stage()];
+    if constexpr (Traits::k16Bit) {
+      for (int piece = 0; piece < Traits::kVPieces; ++piece) {
+        ptx::tma_load_4d(to + piece * Traits::kBlockN * 128, &args_.v, full, piece * 128, key, head,
+                         batch);
+      }
+    } else {
+      ptx::tma_load_4d(to, &args_.v, full, key, 0, head, batch);
+    }
+  }
+
+  /// 16 bits: a tile of V that ends past the last valid key. What stands there may be anything, and
+  /// 0 times that is not always 0: its rows are cleared before consumers see the tile.
+  __device__ void load_v_cleared(int batch, int head, int key, int keys) {
+    if (lane_ == 0) ptx::mbarrier_arrive_expect_tx(&shared_.v_landed, Shared<Traits>::kVBytes);
+    load_v(batch, head, key, &shared_.v_landed);
+    ptx::mbarrier_wait(&shared_.v_landed, landings_++ & 1);
+    const int first = (keys - key) * 128 / 16;  // units of 16 bytes of a piece
+    for (int piece = 0; piece < Traits::kVPieces; ++piece) {
+      auto* units =
+          reinterpret_cast<uint4*>(shared_.v[kv_.stage()]) + piece * Traits::kBlockN * 128 / 16;
+      for (int i = first + lane_; i < Traits::kBlockN * 128 / 16; i += 32) units[i] = uint4{};
+    }
+    ptx::fence_proxy_async();
+    __syncwarp();
   }
 
   /// Tells the consumers that there is no more.
   __device__ void finish() {
     ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
-    if (lane_ == 0) shared_.item[q_.stage()].m = kNoItem;
+    if (lane_ == 0) shared_.item[notes_.stage()].m = kNoItem;
     ptx::mbarrier_arrive(&shared_.q_full[q_.stage()]);
   }
 
@@ -215,6 +258,8 @@ class Producer {
   Shared<Traits>& shared_;
   const int lane_;
   RingState<Traits::kQStages> q_;
+  RingState<kNoteStages> notes_;
+  std::uint32_t landings_ = 0;  // of v_landed
   RingState<Traits::kStages> kv_;
 };
 

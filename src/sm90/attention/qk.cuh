@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `qk`: S = Q8 K8^T, 64 x 128 scores of one warpgroup, FP32 registers.
+// Stage `qk`: S = Q K^T, 64 x kBlockN scores of one warpgroup, FP32 registers.
 //
 // INT8 products have INT32 sums. Where the softmax comes next, they begin at the bits of kInt8Zero
 // instead of 0 and so end as those of the FP32 numbers kInt8Zero + S (core/int8.h): scores without
@@ -18,8 +18,6 @@
 #include "sm90/tile/fragment.h"
 
 namespace octavo::sm90 {
-
-inline constexpr int kScores = kBlockN / 2;  // registers a thread: 64 x 128 / 128
 
 /// Operands in shared memory as products take them (ptx::operand_word), by stage.
 template <typename Traits>
@@ -54,7 +52,8 @@ using QkSum = std::conditional_t<Traits::kInt8, int, float>;
 
 /// One step of the reduction, the first of which needs no accumulators that begin at 0.
 template <typename Traits, bool kFirst>
-__device__ inline void qk_step(QkSum<Traits> (&sums)[kScores], std::uint64_t a, std::uint64_t b) {
+__device__ inline void qk_step(QkSum<Traits> (&sums)[Traits::kScores], std::uint64_t a,
+                               std::uint64_t b) {
   if constexpr (Traits::kInt8) {
     ptx::wgmma_ss<(!kFirst || Traits::kScoreZero > 0)>(sums, a, b);
   } else {
@@ -65,23 +64,23 @@ __device__ inline void qk_step(QkSum<Traits> (&sums)[kScores], std::uint64_t a, 
 /// Has sums begin at what stands for 0. `nothing` is 0, which the compiler does not know: then
 /// these are multiply-adds, which take half the time of moves.
 template <typename Traits>
-__device__ inline void set_to_zero(int (&sums)[kScores], float nothing) {
+__device__ inline void set_to_zero(int (&sums)[Traits::kScores], float nothing) {
 #pragma unroll
-  for (int r = 0; r < kScores; ++r) {
+  for (int r = 0; r < Traits::kScores; ++r) {
     sums[r] = __float_as_int(__fmaf_rn(nothing, static_cast<float>(r + 1), Traits::kScoreZero));
   }
 }
 
 /// Starts the product of the tiles whose words (ptx::operand_word) are given.
 template <typename Traits>
-__device__ inline void start_qk(QkSum<Traits> (&sums)[kScores], std::uint32_t q, std::uint32_t k,
-                                [[maybe_unused]] float nothing) {
-  constexpr std::uint32_t kQPiece = kWarpgroupRows * 128 / 16, kKPiece = kBlockN * 128 / 16;
+__device__ inline void start_qk(QkSum<Traits> (&sums)[Traits::kScores], std::uint32_t q,
+                                std::uint32_t k, [[maybe_unused]] float nothing) {
+  constexpr std::uint32_t kQPiece = kWarpgroupRows * 128 / 16, kKPiece = Traits::kBlockN * 128 / 16;
   if constexpr (Traits::kScoreZero > 0) set_to_zero<Traits>(sums, nothing);
   ptx::wgmma_fence();
 #pragma unroll
-  for (int step = 0; step < Traits::kHeadDim / 32; ++step) {
-    // 32 channels are 32 bytes of a row: 2 units of 16 bytes inside a piece of 128.
+  for (int step = 0; step < Traits::kHeadDim * Traits::kBytes / 32; ++step) {
+    // 32 bytes of a row: 2 units of 16 bytes inside a piece of 128.
     const std::uint32_t inside = static_cast<std::uint32_t>(step % 4) * 2;
     const auto piece = static_cast<std::uint32_t>(step / 4);
     const std::uint64_t a = ptx::descriptor(q + piece * kQPiece + inside);
@@ -95,13 +94,15 @@ __device__ inline void start_qk(QkSum<Traits> (&sums)[kScores], std::uint32_t q,
   ptx::wgmma_commit();
 }
 
-/// The scores, of which Traits::kScoreZero stands for 0.
-template <typename Traits>
-__device__ inline void finish_qk(QkSum<Traits> (&sums)[kScores], float (&s)[kScores]) {
-  ptx::wgmma_wait<0>();
+/// The scores, of which Traits::kScoreZero stands for 0. kPending: groups of products that were
+/// committed after theirs.
+template <typename Traits, int kPending = 0>
+__device__ inline void finish_qk(QkSum<Traits> (&sums)[Traits::kScores],
+                                 float (&s)[Traits::kScores]) {
+  ptx::wgmma_wait<kPending>();
   ptx::pin(sums);
 #pragma unroll
-  for (int r = 0; r < kScores; ++r) {
+  for (int r = 0; r < Traits::kScores; ++r) {
     if constexpr (Traits::kInt8) {
       s[r] = Traits::kScoreZero > 0 ? __int_as_float(sums[r]) : __int2float_rn(sums[r]);
     } else {

@@ -25,10 +25,8 @@
 
 namespace octavo::sm90 {
 
-inline constexpr int kPWords = kScores / 4;
-
 /// The four words of product kStep, each code4 of four scores' registers.
-template <int kStep, typename Code4>
+template <int kStep, typename Code4, int kPWords>
 __device__ inline void pack_step(std::uint32_t (&words)[kPWords], const Code4& code4) {
 #pragma unroll
   for (int word = 4 * kStep; word < 4 * kStep + 4; ++word) {
@@ -38,7 +36,7 @@ __device__ inline void pack_step(std::uint32_t (&words)[kPWords], const Code4& c
 }
 
 /// Of p in place of scores.
-template <int kStep>
+template <int kStep, int kScores, int kPWords>
 __device__ inline void cast_step(const float (&p)[kScores], std::uint32_t (&words)[kPWords]) {
   pack_step<kStep>(words, [&](int a, int b, int c, int d) {
     const std::uint32_t low = ptx::cvt_e4m3x2(p[a], p[b]), high = ptx::cvt_e4m3x2(p[c], p[d]);
@@ -55,11 +53,12 @@ class ExactCodes {
       : exponentials_(factor, state) {}
 
   template <int kStep>
-  __device__ void prepare(float (&s)[kScores]) {
+  __device__ void prepare(float (&s)[Traits::kScores]) {
     exponentials_.template apply<kStep>(s);
   }
   template <int kStep>
-  __device__ void make(const float (&p)[kScores], std::uint32_t (&words)[kPWords]) const {
+  __device__ void make(const float (&p)[Traits::kScores],
+                       std::uint32_t (&words)[Traits::kPWords]) const {
     cast_step<kStep>(p, words);
   }
 
@@ -82,9 +81,10 @@ class DirectCodes {
   }
 
   template <int kStep>
-  __device__ void prepare(float (&)[kScores]) const {}
+  __device__ void prepare(float (&)[Traits::kScores]) const {}
   template <int kStep>
-  __device__ void make(const float (&s)[kScores], std::uint32_t (&words)[kPWords]) const {
+  __device__ void make(const float (&s)[Traits::kScores],
+                       std::uint32_t (&words)[Traits::kPWords]) const {
     const auto code = [&](int r) {
       return __fmaf_rn(s[r], scale_[fragment_half(r)], offset_[fragment_half(r)]);
     };
@@ -99,48 +99,82 @@ class DirectCodes {
 };
 
 /// Where p has been made and folded already.
+template <typename Traits>
 class FoldedCodes {
  public:
   __device__ FoldedCodes(const float (&)[2], const SoftmaxState&) {}
 
   template <int kStep>
-  __device__ void prepare(float (&)[kScores]) const {}
+  __device__ void prepare(float (&)[Traits::kScores]) const {}
   template <int kStep>
-  __device__ void make(const float (&p)[kScores], std::uint32_t (&words)[kPWords]) const {
+  __device__ void make(const float (&p)[Traits::kScores],
+                       std::uint32_t (&words)[Traits::kPWords]) const {
     cast_step<kStep>(p, words);
   }
 };
 
+/// 16 bits: p rounded to the type of V, two in a word, keys in their own order. Sums are of p
+/// itself and of this thread's keys only.
+template <typename Traits>
+class RoundedP {
+ public:
+  __device__ RoundedP(const float (&factor)[2], const SoftmaxState& state)
+      : exponentials_(factor, state) {}
+
+  template <int kStep>
+  __device__ void prepare(float (&s)[Traits::kScores]) {
+    exponentials_.template apply<kStep>(s);
+#pragma unroll
+    for (int r = kStep * Traits::kStepScores; r < (kStep + 1) * Traits::kStepScores; ++r) {
+      sum_[fragment_half(r)][r % 2] += s[r];
+    }
+  }
+  template <int kStep>
+  __device__ void make(const float (&p)[Traits::kScores],
+                       std::uint32_t (&words)[Traits::kPWords]) const {
+#pragma unroll
+    for (int word = 4 * kStep; word < 4 * kStep + 4; ++word) {
+      words[word] = Traits::kKFormat == DType::bf16 ? ptx::cvt_bf16x2(p[2 * word], p[2 * word + 1])
+                                                    : ptx::cvt_f16x2(p[2 * word], p[2 * word + 1]);
+    }
+  }
+  __device__ float sum(int half) const { return sum_[half][0] + sum_[half][1]; }
+
+ private:
+  Exponentials<Traits> exponentials_;
+  float sum_[2][2] = {};
+};
+
 template <typename Traits>
 using CodesOf = std::conditional_t<
-    Traits::Scores::kFoldsV, FoldedCodes,
+    Traits::Scores::kFoldsV, FoldedCodes<Traits>,
     std::conditional_t<Traits::Scores::kDirect, DirectCodes<Traits>, ExactCodes<Traits>>>;
 
 /// Folds descales of V into one row of p; returns the row's unit.
-template <int kHalf>
+template <int kHalf, int kScores>
 __device__ inline float fold_row(float (&p)[kScores], const float* v_descale) {
   // Loaded anew for each row: 32 descales in registers would be too many.
   const int thread = ptx::opaque(static_cast<int>(threadIdx.x));
   const float* mine = v_descale + fragment_first_column(thread);
   float largest = 0;
 #pragma unroll
-  for (int i = 0; i < kScoresPerRow; ++i) {
+  for (int i = 0; i < kScores / 2; ++i) {
     const int r = score_register(kHalf, i);
     p[r] *= mine[fragment_column(r)];
     largest = fmaxf(largest, p[r]);
   }
   const float scale = fold_scale(quad_max(largest));
 #pragma unroll
-  for (int i = 0; i < kScoresPerRow; ++i) p[score_register(kHalf, i)] *= scale;
+  for (int i = 0; i < kScores / 2; ++i) p[score_register(kHalf, i)] *= scale;
   return 1.0f / scale;
 }
 
 /// The sum of a row's weights in FP32 over the four threads that share it.
-template <int kHalf>
+template <int kHalf, int kScores>
 __device__ inline float row_sum(const float (&p)[kScores]) {
   float even = 0, odd = 0;
 #pragma unroll
-  for (int i = 0; i < kScoresPerRow; i += 2) {
+  for (int i = 0; i < kScores / 2; i += 2) {
     even += p[score_register(kHalf, i)];
     odd += p[score_register(kHalf, i + 1)];
   }

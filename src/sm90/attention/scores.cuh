@@ -47,15 +47,10 @@ __device__ inline void load_factors(float (&factor)[2], const RowNote* rows,
   factor[1] = clamp_to_normal(own[8].q_descale * k_descale * args.sm_scale_log2, kMost);
 }
 
-/// Descales per key, and softcap.
-__device__ inline void transform(float (&s)[kScores], float (&factor)[2], const RowNote* rows,
-                                 const AttentionArgs& args, float k_descale,
-                                 const float* k_descales) {
-  if (args.k_per_key) {
-    const float* mine = k_descales + fragment_first_column(static_cast<int>(threadIdx.x));
-#pragma unroll
-    for (int r = 0; r < kScores; ++r) s[r] *= mine[fragment_column(r)];
-  }
+/// Softcap, if the call has one.
+template <int kScores>
+__device__ inline void cap(float (&s)[kScores], float (&factor)[2], const RowNote* rows,
+                           const AttentionArgs& args, float k_descale) {
   if (!(args.softcap_scale > 0)) return;
   const RowNote* own = rows + own_row(ptx::opaque(static_cast<int>(threadIdx.x)));
   const float shift[2] = {own[0].shift * args.softcap_scale, own[8].shift * args.softcap_scale};
@@ -72,7 +67,21 @@ __device__ inline void transform(float (&s)[kScores], float (&factor)[2], const 
   }
 }
 
+/// Descales per key, and softcap.
+template <int kScores>
+__device__ inline void transform(float (&s)[kScores], float (&factor)[2], const RowNote* rows,
+                                 const AttentionArgs& args, float k_descale,
+                                 const float* k_descales) {
+  if (args.k_per_key) {
+    const float* mine = k_descales + fragment_first_column(static_cast<int>(threadIdx.x));
+#pragma unroll
+    for (int r = 0; r < kScores; ++r) s[r] *= mine[fragment_column(r)];
+  }
+  cap(s, factor, rows, args, k_descale);
+}
+
 /// Hides what the mask hides in the tile that begins at key n, from rows of which row m is first.
+template <int kScores>
 __device__ inline void hide(float (&s)[kScores], const KernelMask& mask, int m, int n) {
   const int thread = ptx::opaque(static_cast<int>(threadIdx.x)) % kWarpgroupThreads;
   const int first = n + fragment_first_column(thread), row = m + fragment_row(thread);

@@ -10,7 +10,8 @@
 
 namespace octavo::sm90 {
 
-inline constexpr int kOnesRows = 8;  // beside V^T: the product's row sums of P
+inline constexpr int kOnesRows = 8;    // beside V^T: the product's row sums of P
+inline constexpr int kNoteStages = 2;  // of what the producer says of an item
 
 /// What the producer says of a query row.
 struct RowNote {
@@ -45,23 +46,28 @@ template <typename Traits>
 struct alignas(1024) Shared {
   // The 128-byte swizzle repeats every 1024 bytes: each array below is a multiple of that.
   std::uint8_t q[Traits::kQStages][Traits::kConsumers][Traits::kPieces][kWarpgroupRows * 128];
-  std::uint8_t k[Traits::kStages][Traits::kPieces][kBlockN * 128];
-  std::uint8_t v[Traits::kStages][(Traits::kHeadDimV + kOnesRows) * kBlockN];
+  // V in 8 bits: rows of V^T, and of ones; in 16 bits: pieces of rows of V, as of K.
+  static constexpr int kVTile = Traits::k16Bit ? Traits::kVPieces * Traits::kBlockN * 128
+                                               : (Traits::kHeadDimV + kOnesRows) * Traits::kBlockN;
+  std::uint8_t k[Traits::kStages][Traits::kPieces][Traits::kBlockN * 128];
+  std::uint8_t v[Traits::kStages][kVTile];
 
   TileNote tile[Traits::kStages];
   float k_descale[Traits::kStages][Traits::kDescales];  // one a key, where it is so
   float v_descale[Traits::kStages][Traits::kDescales];
-  ItemNote item[Traits::kQStages];
-  WalkNote walk[Traits::kQStages][Traits::kConsumers];
-  RowNote rows[Traits::kQStages][Traits::kConsumers][kWarpgroupRows];
+  ItemNote item[kNoteStages];
+  WalkNote walk[kNoteStages][Traits::kConsumers];
+  RowNote rows[kNoteStages][Traits::kConsumers][kWarpgroupRows];
 
   std::uint64_t q_full[Traits::kQStages], q_empty[Traits::kQStages];
   std::uint64_t k_full[Traits::kStages], k_empty[Traits::kStages];
   std::uint64_t v_full[Traits::kStages], v_empty[Traits::kStages];  // Traits::kApart
+  std::uint64_t v_landed;  // a tile of V in 16 bits of which the producer clears rows
 
   static constexpr std::uint32_t kQBytes = sizeof(q) / Traits::kQStages;
   static constexpr std::uint32_t kKBytes = sizeof(k) / Traits::kStages;
-  static constexpr std::uint32_t kVBytes = std::uint32_t{Traits::kHeadDimV} * kBlockN;
+  static constexpr std::uint32_t kVBytes =
+      Traits::k16Bit ? kVTile : Traits::kHeadDimV * Traits::kBlockN;
 };
 
 inline constexpr int kNoItem = -1;

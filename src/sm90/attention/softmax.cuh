@@ -25,26 +25,25 @@ struct SoftmaxState {
 
 /// Register of the i-th score of a thread's row `half`.
 constexpr int score_register(int half, int i) { return i / 2 * 4 + 2 * half + i % 2; }
-inline constexpr int kScoresPerRow = kScores / 2;
 
 /// The integer maximum of the bit patterns of a thread's scores of one row.
-template <int kHalf>
+template <int kHalf, int kScores>
 __device__ inline int max_of_bits(const float (&s)[kScores]) {
   const auto bits = [&](int i) { return __float_as_int(s[score_register(kHalf, i)]); };
   int a = max(bits(0), bits(1)), b = max(bits(2), bits(3));
 #pragma unroll
-  for (int i = 4; i < kScoresPerRow; i += 4) {
+  for (int i = 4; i < kScores / 2; i += 4) {
     a = __vimax3_s32(a, bits(i), bits(i + 1));
     b = __vimax3_s32(b, bits(i + 2), bits(i + 3));
   }
   return max(a, b);
 }
 
-template <int kHalf>
+template <int kHalf, int kScores>
 __device__ inline float max_of_floats(const float (&s)[kScores]) {
   float a = s[score_register(kHalf, 0)];
 #pragma unroll
-  for (int i = 1; i < kScoresPerRow; ++i) a = fmaxf(a, s[score_register(kHalf, i)]);
+  for (int i = 1; i < kScores / 2; ++i) a = fmaxf(a, s[score_register(kHalf, i)]);
   return a;
 }
 
@@ -60,7 +59,7 @@ __device__ inline T quad_max(T x) {
 /// what comes out then is some negative number, which a maximum so far of 0 or more hides. Scores
 /// beside kInt8Zero are positive, or -inf all of them.
 template <typename Traits>
-__device__ inline void row_max(const float (&s)[kScores], const SoftmaxState& state,
+__device__ inline void row_max(const float (&s)[Traits::kScores], const SoftmaxState& state,
                                float (&largest)[2]) {
   const int bits[2] = {quad_max(max_of_bits<0>(s)), quad_max(max_of_bits<1>(s))};
   largest[0] = __int_as_float(bits[0]);
@@ -75,7 +74,7 @@ __device__ inline void row_max(const float (&s)[kScores], const SoftmaxState& st
 
 /// New maxima and the factors alpha that they ask of what has been summed.
 template <typename Traits>
-__device__ inline void update_max(const float (&s)[kScores], const float (&factor)[2],
+__device__ inline void update_max(const float (&s)[Traits::kScores], const float (&factor)[2],
                                   SoftmaxState& state, float (&alpha)[2]) {
   float largest[2];
   row_max<Traits>(s, state, largest);
@@ -87,9 +86,6 @@ __device__ inline void update_max(const float (&s)[kScores], const float (&facto
     alpha[half] = ptx::exp2_approx(m_old - m_new);
   }
 }
-
-/// A product of P V takes this many of a thread's scores at a time: 32 keys of both of its rows.
-inline constexpr int kSteps = kBlockN / 32, kStepScores = kScores / kSteps;
 
 /// Calls body(step) for steps [kBegin, kEnd), each a constant.
 template <int kBegin, int kEnd, typename Body>
@@ -121,10 +117,10 @@ class Exponentials {
 
   /// Of the scores of product kStep; those before it first.
   template <int kStep>
-  __device__ void apply(float (&s)[kScores]) {
+  __device__ void apply(float (&s)[Traits::kScores]) {
     constexpr int kGroup = 8;  // registers: 4 of each row
 #pragma unroll
-    for (int r = kStep * kStepScores; r < (kStep + 1) * kStepScores; ++r) {
+    for (int r = kStep * Traits::kStepScores; r < (kStep + 1) * Traits::kStepScores; ++r) {
       const int half = fragment_half(r);
       if (Traits::kShape.spreads_exponentials && r >= 2 * kGroup &&
           (r % kGroup == 0 || r % kGroup == 2)) {
@@ -140,10 +136,10 @@ class Exponentials {
 
 /// All scores of a tile.
 template <typename Traits>
-__device__ inline void exponentiate(float (&s)[kScores], const float (&factor)[2],
+__device__ inline void exponentiate(float (&s)[Traits::kScores], const float (&factor)[2],
                                     const SoftmaxState& state) {
   Exponentials<Traits> exponentials(factor, state);
-  for_steps<0, kSteps>([&](auto step) { exponentials.template apply<step>(s); });
+  for_steps<0, Traits::kSteps>([&](auto step) { exponentials.template apply<step>(s); });
 }
 
 }  // namespace octavo::sm90

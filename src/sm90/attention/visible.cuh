@@ -23,27 +23,32 @@ __device__ inline KernelMask mask_of(const AttentionArgs& args, int keys) {
   return {args.sq, keys, args.left, args.right};
 }
 
-/// Key tiles of a split of a batch entry's keys.
+/// Key tiles of kTile keys of a split of a batch entry's keys, which is cut at multiples of
+/// kBlockN.
+template <int kTile>
 __device__ inline TileRange split_of(const AttentionArgs& args, int keys, int split) {
+  static_assert(kBlockN % kTile == 0);
   const auto [first, last] = split_range(keys, args.schedule.splits, split);
-  return {first, last};
+  return {first * (kBlockN / kTile), last * (kBlockN / kTile)};
 }
 
 /// Key tiles of `among` that any of the rows [m, m + rows) sees.
+template <int kTile>
 __device__ inline TileRange tiles_of(const KernelMask& mask, int m, int rows,
                                      const TileRange& among) {
   if (m >= mask.sq) return {};
-  const auto [first, last] = block_range(mask, m, rows, kBlockN);
+  const auto [first, last] = block_range(mask, m, rows, kTile);
   const TileRange tiles{max(first, among.first), min(last, among.last)};
   return tiles.first < tiles.last ? tiles : TileRange{};
 }
 
 /// How these rows go through the block's key tiles; nowhere, at its first tile, if they see none.
+template <int kTile>
 __device__ inline WalkNote walk_of(const KernelMask& mask, int m, int rows,
                                    const TileRange& block) {
-  const TileRange mine = tiles_of(mask, m, rows, block);
+  const TileRange mine = tiles_of<kTile>(mask, m, rows, block);
   if (mine.first >= mine.last) return {{block.first, block.first, block.first, block.first}};
-  const auto [first_full, last_full] = full_block_range(mask, m, rows, kBlockN);
+  const auto [first_full, last_full] = full_block_range(mask, m, rows, kTile);
   const int upper = min(max(last_full, mine.first), mine.last);
   return {{mine.last, upper, min(max(first_full, mine.first), upper), mine.first}};
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FP32 pairs to packed FP8 and FP16. PTX ISA, "Data Movement and Conversion Instructions: cvt".
+// FP32 pairs to packed FP8, FP16 and BF16. PTX ISA, "Data Movement and Conversion Instructions:
+// cvt".
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,18 @@ __device__ inline std::uint16_t cvt_e5m2x2(float low, float high) {
 __device__ inline std::uint32_t cvt_relu_f16x2(float low, float high) {
   std::uint32_t pair;
   asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+/// Two BF16 or FP16 numbers, round to nearest even; `low` in bits 0-15.
+__device__ inline std::uint32_t cvt_bf16x2(float low, float high) {
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+__device__ inline std::uint32_t cvt_f16x2(float low, float high) {
+  std::uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
 

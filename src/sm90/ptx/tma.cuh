@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copy engine: boxes of a tensor to shared memory. PTX ISA, "cp.async.bulk.tensor".
+// The copy engine: boxes of a tensor to and from shared memory. PTX ISA, "cp.async.bulk.tensor".
 #pragma once
 
 #include <cuda.h>
@@ -20,6 +20,25 @@ __device__ inline void tma_load_4d(void* dst, const CUtensorMap* map, std::uint6
       "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(c0), "r"(c1),
       "r"(c2), "r"(c3)
       : "memory");
+}
+
+/// Copies shared memory to the box at (c0, c1, c2, c3); what lies outside the tensor is left out.
+/// Writes to the source must have been followed by fence_proxy_async().
+__device__ inline void tma_store_4d(const CUtensorMap* map, const void* src, int c0, int c1, int c2,
+                                    int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
+          reinterpret_cast<std::uint64_t>(map)),
+      "r"(shared_address(src)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+
+/// Waits until this thread's stores have read shared memory.
+__device__ inline void tma_store_wait() {
+  asm volatile(
+      "cp.async.bulk.commit_group;\n"
+      "cp.async.bulk.wait_group.read 0;" ::
+          : "memory");
 }
 
 }  // namespace octavo::sm90::ptx
