@@ -54,6 +54,11 @@ inline void load_row(const std::byte* row, DType dtype, std::int64_t n, float* o
   for (std::int64_t i = 0; i < n; ++i) out[i] = load_element(row, dtype, i);
 }
 
+/// The same backwards.
+inline void store_row(const float* x, DType dtype, std::int64_t n, std::byte* row) {
+  for (std::int64_t i = 0; i < n; ++i) store_element(row, dtype, i, x[i]);
+}
+
 /// Row `row` of a [rows, n] table whose last stride is 1, in FP32.
 inline void load_table_row(const TensorView& table, std::int64_t row, float* out) {
   const std::int64_t offset =

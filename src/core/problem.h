@@ -2,6 +2,7 @@
 // A validated attention call: what engines receive. Every field has been checked and resolved.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "core/mask.h"
 #include "core/quant_block.h"
+#include "core/tile_table.h"
 #include "octavo/attention.h"
 
 namespace octavo {
@@ -45,10 +47,23 @@ struct AttentionProblem {
   int threads = 1;
   std::function<void(double)> progress;
 
+  /// Whether the products multiply the operand's elements as they came: it is quantised already, or
+  /// nothing is.
+  bool multiplied_as_is(const Operand& x) const {
+    return x.quantised() || precision != Precision::fp8;
+  }
+
   /// Formats of the codes.
-  DType q_format() const { return q.quantised() ? q.x.dtype : recipe.qk_format; }
-  DType k_format() const { return k.quantised() ? k.x.dtype : recipe.k_format(); }
-  DType v_format() const { return v.quantised() ? v.x.dtype : recipe.kv_format; }
+  DType q_format() const { return multiplied_as_is(q) ? q.x.dtype : recipe.qk_format; }
+  DType k_format() const { return multiplied_as_is(k) ? k.x.dtype : recipe.k_format(); }
+  DType v_format() const { return multiplied_as_is(v) ? v.x.dtype : recipe.kv_format; }
+  DType p_format() const { return precision == Precision::fp8 ? DType::f8_e4m3 : v.x.dtype; }
+
+  /// Keys of a step of the online softmax.
+  int block_n() const {
+    return precision == Precision::fp8 ? kBlockN
+                                       : block_n_16bit(padded_head_dim(std::max(dims.d, dims.dv)));
+  }
 
   Mask mask_of(std::int64_t batch) const {
     return make_mask(mask, dims.sq, key_lengths[static_cast<std::size_t>(batch)]);

@@ -40,8 +40,10 @@ void load_queries(Tile& tile, const AttentionProblem& problem, const Quantisers&
   // General scores are transformed before the softmax; that takes 0 for 0.
   const bool plain = quantisers.k.granularity() != Granularity::token && problem.softcap == 0;
   tile.zero = plain && quantisers.q.format() == DType::i8 ? kInt8Zero : 0.0f;
-  // Folded descales make the sum of codes another one: then FP32 weights are summed instead.
-  tile.sums_codes = quantisers.v.granularity() != Granularity::token;
+  // Folded descales make the sum of codes another one: then FP32 weights are summed instead. P of
+  // 16 bits is so close to them that a product with ones would be for nothing.
+  tile.sums_codes =
+      problem.precision == Precision::fp8 && quantisers.v.granularity() != Granularity::token;
 }
 
 /// No key seen yet.
@@ -57,11 +59,12 @@ void start(Tile& tile) {
 std::pair<std::int64_t, std::int64_t> visited_range(const Tile& tile,
                                                     const AttentionProblem& problem,
                                                     const Mask& mask, std::int64_t split) {
-  const auto seen =
-      std::visit([&](const auto& x) { return block_range(x, tile.m, tile.rows, kBlockN); }, mask);
+  const auto seen = std::visit(
+      [&](const auto& x) { return block_range(x, tile.m, tile.rows, tile.block_n); }, mask);
   const std::int64_t keys = problem.key_lengths[static_cast<std::size_t>(tile.b)];
   const auto own = split_range<std::int64_t>(keys, problem.num_splits, split);
-  return {std::max(seen.first, own.first), std::min(seen.second, own.second)};
+  const std::int64_t tiles = kBlockN / tile.block_n;  // of a tile of split_range
+  return {std::max(seen.first, own.first * tiles), std::min(seen.second, own.second * tiles)};
 }
 
 /// O and LSE of the tile's rows over the keys of one split.
@@ -74,35 +77,43 @@ void attend_split(Tile& tile, const AttentionProblem& problem, const Quantisers&
   // From the last block to the first: an early attention sink meets P of the other keys already
   // summed at full precision instead of pushing them under E4M3's smallest value.
   for (std::int64_t key_tile = last - 1; key_tile >= first; --key_tile) {
-    const std::int64_t n = key_tile * kBlockN;
+    const std::int64_t n = key_tile * tile.block_n;
     qk(tile, kv, key_tile, quantisers.k.format(), problem.accumulator);
     softmax(tile,
             {mask, n, kv.k_descale.data() + n, quantisers.k.granularity() == Granularity::token,
              score_scale(problem.sm_scale, problem.softcap), problem.softmax});
-    requantise_p(tile,
-                 {mask, n, kv.v_descale.data() + n,
-                  quantisers.v.granularity() == Granularity::token, problem.softmax},
-                 stats.p);
+    requantise_p(
+        tile,
+        {mask, n, kv.v_descale.data() + n, quantisers.v.granularity() == Granularity::token,
+         problem.softmax, problem.p_format()},
+        stats.p);
     pv(tile, kv, key_tile, pv_step);
   }
   if (tile.steps_in_acc > 0) promote(tile);
   epilogue(tile, problem);
 }
 
+/// [rows][cols] codes of `bytes` bytes each to [cols][rows].
+void transpose(const std::uint8_t* codes, std::int64_t rows, std::int64_t cols, std::int64_t bytes,
+               std::uint8_t* out) {
+  for (std::int64_t c = 0; c < cols; ++c) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      std::copy_n(codes + (r * cols + c) * bytes, bytes, out + (c * rows + r) * bytes);
+    }
+  }
+}
+
 }  // namespace
 
 void load_key_tile(KvHead& kv, const Quantisers& quantisers, std::int64_t key_tile,
                    AttentionStats& stats) {
-  const std::int64_t n = key_tile * kBlockN;
-  const std::int64_t d = quantisers.k.padded_d(), dv = quantisers.v.padded_d();
-  std::vector<std::uint8_t> rows(static_cast<std::size_t>(kBlockN * d));
-  quantisers.k.rows(kv.b, kv.h, n, kBlockN, rows.data(), kv.k_descale.data() + n, stats.k);
-  std::uint8_t* transposed = kv.k.data() + key_tile * d * kBlockN;
-  for (std::int64_t c = 0; c < d; ++c) {
-    for (std::int64_t j = 0; j < kBlockN; ++j)
-      transposed[c * kBlockN + j] = rows[static_cast<std::size_t>(j * d + c)];
-  }
-  quantisers.v.rows(kv.b, kv.h, n, kBlockN, kv.v.data() + key_tile * kBlockN * dv,
+  const std::int64_t n = key_tile * kv.block_n;
+  const std::int64_t d = quantisers.k.padded_d(), k_bytes = quantisers.k.code_bytes();
+  const std::int64_t v_row_bytes = quantisers.v.padded_d() * quantisers.v.code_bytes();
+  std::vector<std::uint8_t> rows(static_cast<std::size_t>(kv.block_n * d * k_bytes));
+  quantisers.k.rows(kv.b, kv.h, n, kv.block_n, rows.data(), kv.k_descale.data() + n, stats.k);
+  transpose(rows.data(), kv.block_n, d, k_bytes, kv.k.data() + n * d * k_bytes);
+  quantisers.v.rows(kv.b, kv.h, n, kv.block_n, kv.v.data() + n * v_row_bytes,
                     kv.v_descale.data() + n, stats.v);
 }
 

@@ -29,13 +29,16 @@ Quantisers make_quantisers(const AttentionProblem& problem) {
   return quantisers;
 }
 
-KvHead allocate_head(const Quantisers& quantisers, std::int64_t b, std::int64_t h) {
-  const std::int64_t keys = ceil_div(quantisers.k.length(b), kBlockN) * kBlockN;
+KvHead allocate_head(const Quantisers& quantisers, std::int64_t block_n, std::int64_t b,
+                     std::int64_t h) {
+  const OperandQuantiser &k = quantisers.k, &v = quantisers.v;
+  const std::int64_t keys = ceil_div(k.length(b), block_n) * block_n;
   KvHead kv;
   kv.b = b;
   kv.h = h;
-  kv.k.resize(static_cast<std::size_t>(keys * quantisers.k.padded_d()));
-  kv.v.resize(static_cast<std::size_t>(keys * quantisers.v.padded_d()));
+  kv.block_n = block_n;
+  kv.k.resize(static_cast<std::size_t>(keys * k.padded_d() * k.code_bytes()));
+  kv.v.resize(static_cast<std::size_t>(keys * v.padded_d() * v.code_bytes()));
   kv.k_descale.resize(static_cast<std::size_t>(keys));
   kv.v_descale.resize(static_cast<std::size_t>(keys));
   return kv;
@@ -62,8 +65,8 @@ class Run {
       std::int64_t bytes = 0;
       std::vector<KvHead> batch;
       while (first < heads && (batch.empty() || bytes < kResidentBytes)) {
-        batch.push_back(
-            allocate_head(quantisers_, first / problem_.dims.hkv, first % problem_.dims.hkv));
+        batch.push_back(allocate_head(quantisers_, problem_.block_n(), first / problem_.dims.hkv,
+                                      first % problem_.dims.hkv));
         bytes += static_cast<std::int64_t>(batch.back().k.size() + batch.back().v.size());
         ++first;
       }
@@ -78,7 +81,7 @@ class Run {
     std::vector<std::pair<KvHead*, std::int64_t>> tasks;
     for (KvHead& kv : batch) {
       const auto keys = static_cast<std::int64_t>(kv.k_descale.size());
-      for (std::int64_t t = 0; t < keys / kBlockN; ++t) tasks.emplace_back(&kv, t);
+      for (std::int64_t t = 0; t < keys / kv.block_n; ++t) tasks.emplace_back(&kv, t);
     }
     parallel_for(static_cast<std::int64_t>(tasks.size()), problem_.threads,
                  [&](std::int64_t i, int worker) {
@@ -108,7 +111,10 @@ class Run {
 
   Tile& tile(std::size_t worker) {
     auto& slot = tiles_[worker];
-    if (!slot) slot = std::make_unique<Tile>(quantisers_.q.padded_d(), quantisers_.v.padded_d());
+    if (!slot) {
+      slot = std::make_unique<Tile>(quantisers_.q.padded_d(), quantisers_.v.padded_d(),
+                                    problem_.block_n());
+    }
     return *slot;
   }
 

@@ -65,7 +65,10 @@ void promote(Tile& tile) {
 
 void pv(Tile& tile, const KvHead& kv, std::int64_t key_tile, const PvStep& step) {
   const std::int64_t dv = tile.v.cols;
-  tile.finite &= tile.v.decode(kv.v.data() + key_tile * kBlockN * dv, kBlockN, step.v_format);
+  const auto code_bytes = static_cast<std::int64_t>(size_of(step.v_format));
+  const Accumulator model = accumulator_of(step.v_format, step.model);
+  tile.finite &= tile.v.decode(kv.v.data() + key_tile * tile.block_n * dv * code_bytes,
+                               tile.block_n, step.v_format);
   for (std::int64_t i = 0; i < tile.rows; ++i) {
     if (tile.steps_in_acc == 0) {
       start_row(tile, i);
@@ -74,11 +77,11 @@ void pv(Tile& tile, const KvHead& kv, std::int64_t key_tile, const PvStep& step)
     }
   }
   std::copy(tile.unit, tile.unit + tile.rows, tile.acc_unit);
-  mma(step.model, tile.p.matrix(), tile.v.matrix(), tile.acc.data(), dv, tile.rows, dv, kBlockN,
+  mma(model, tile.p.matrix(), tile.v.matrix(), tile.acc.data(), dv, tile.rows, dv, tile.block_n,
       tile.finite);
   if (tile.sums_codes) {
-    mma(step.model, tile.p.matrix(), ones(), tile.acc_sum.data(), simd::kLanes, tile.rows,
-        simd::kLanes, kBlockN, tile.finite);
+    mma(model, tile.p.matrix(), ones(), tile.acc_sum.data(), simd::kLanes, tile.rows, simd::kLanes,
+        tile.block_n, tile.finite);
   }
   ++tile.steps_in_acc;
   if (tile.steps_in_acc == step.promote_every) promote(tile);

@@ -9,6 +9,8 @@
 // long: promoting after every tile is the default. With promote_every 0 acc runs over all keys, as
 // in kernels that do not promote; it is then rescaled from one V descale to the next. Where two
 // descales differ by more than 2^40, which would leave FP32's range, acc is promoted early.
+//
+// Of 16-bit operands acc is an FP32 sum, descale_v 1, and l the sum of P before it is rounded.
 #pragma once
 
 #include "emulate/tile.h"

@@ -40,9 +40,10 @@ OperandQuantiser::OperandQuantiser(const AttentionProblem& problem, Role role)
       operand_(operand_of(problem, role)),
       role_(role),
       source_(problem, role),
-      granularity_(operand_.quantised() ? operand_.descale.granularity
-                                        : granularity_of(problem.recipe, role)) {
-  if (problem.recipe.rotate && role != Role::v && !operand_.quantised()) {
+      passes_through_(problem.multiplied_as_is(operand_)),
+      granularity_(passes_through_ ? operand_.descale.granularity
+                                   : granularity_of(problem.recipe, role)) {
+  if (problem.recipe.rotate && role != Role::v && !passes_through_) {
     signs_.emplace(problem.recipe.seed);
     norm_ = hadamard_norm(hadamard_size(padded_d()));
   }
@@ -69,7 +70,7 @@ const float* OperandQuantiser::mean(std::int64_t b, std::int64_t h) const {
 }
 
 void OperandQuantiser::prepare(int threads) {
-  if (operand_.quantised()) return;
+  if (passes_through_) return;
   const std::int64_t heads = operand_.x.shape[2], entries = problem_.dims.b * heads;
   const auto count = static_cast<std::size_t>(entries);
   if (role_ == Role::k && problem_.recipe.smooth_k) {
@@ -124,13 +125,18 @@ float OperandQuantiser::head_amax(std::int64_t b, std::int64_t h) const {
   return largest;
 }
 
+/// Of rows past the end.
+float OperandQuantiser::descale_of_nothing() const {
+  return is_quantised(format()) ? scale(0.0f, format(), 1.0f).descale : 1.0f;
+}
+
 void OperandQuantiser::rows(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t count,
                             std::uint8_t* codes, float* descale, CastCounts& counts) const {
   const std::int64_t valid = std::clamp<std::int64_t>(length(b) - row, 0, count);
-  std::memset(codes + valid * padded_d(), 0,
-              static_cast<std::size_t>((count - valid) * padded_d()));
-  std::fill(descale + valid, descale + count, scale(0.0f, format(), 1.0f).descale);
-  if (operand_.quantised()) return pass_through(b, h, row, valid, codes, descale);
+  const std::int64_t row_bytes = padded_d() * code_bytes();
+  std::memset(codes + valid * row_bytes, 0, static_cast<std::size_t>((count - valid) * row_bytes));
+  std::fill(descale + valid, descale + count, descale_of_nothing());
+  if (passes_through_) return pass_through(b, h, row, valid, codes, descale);
 
   const std::int64_t step = std::min(count, rows_per_block(granularity_, role_ == Role::q, count));
   std::vector<float> values(static_cast<std::size_t>(step * padded_d()));
@@ -152,12 +158,13 @@ void OperandQuantiser::rows(std::int64_t b, std::int64_t h, std::int64_t row, st
 
 void OperandQuantiser::pass_through(std::int64_t b, std::int64_t h, std::int64_t row,
                                     std::int64_t count, std::uint8_t* codes, float* descale) const {
-  const std::int64_t d = operand_.x.shape[3];
+  const std::int64_t bytes = operand_.x.shape[3] * code_bytes();
+  const std::int64_t row_bytes = padded_d() * code_bytes();
   for (std::int64_t i = 0; i < count; ++i) {
-    std::uint8_t* out = codes + i * padded_d();
-    std::memcpy(out, row_pointer(operand_.x, b, row + i, h), static_cast<std::size_t>(d));
-    std::memset(out + d, 0, static_cast<std::size_t>(padded_d() - d));
-    descale[i] = operand_.descale.at(b, h, row + i);
+    std::uint8_t* out = codes + i * row_bytes;
+    std::memcpy(out, row_pointer(operand_.x, b, row + i, h), static_cast<std::size_t>(bytes));
+    std::memset(out + bytes, 0, static_cast<std::size_t>(row_bytes - bytes));
+    descale[i] = operand_.quantised() ? operand_.descale.at(b, h, row + i) : 1.0f;
   }
 }
 

@@ -11,7 +11,8 @@
 
 namespace octavo::emulate {
 
-/// Turns rows of Q, K or V into codes and descales; an operand that came in 8 bits passes through.
+/// Turns rows of Q, K or V into codes and descales. An operand that came in 8 bits passes through,
+/// and so does one that stays in 16: its elements are the codes, of two bytes, their descale 1.
 class OperandQuantiser {
  public:
   using Role = RowSource::Role;
@@ -21,7 +22,8 @@ class OperandQuantiser {
   /// Whole-sequence statistics: K's mean, and amax where a descale spans a head or the tensor.
   void prepare(int threads);
 
-  /// Rows [row, row + count) of (b, h): codes [count][padded_d()] and one descale a row.
+  /// Rows [row, row + count) of (b, h): codes [count][padded_d()] and one descale a row. A code has
+  /// code_bytes() bytes.
   /// row is a multiple of the quantisation block. Rows past the valid length become code 0.
   void rows(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t count,
             std::uint8_t* codes, float* descale, CastCounts& counts) const;
@@ -31,6 +33,7 @@ class OperandQuantiser {
   int padded_d() const { return source_.padded_d(); }
   const RowSource& source() const { return source_; }
   DType format() const;
+  std::int64_t code_bytes() const { return static_cast<std::int64_t>(size_of(format())); }
   Granularity granularity() const;
 
   /// K only: the mean of (b, h), rotated where K is, or null without smoothing.
@@ -45,11 +48,13 @@ class OperandQuantiser {
   void pass_through(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t count,
                     std::uint8_t* codes, float* descale) const;
   float head_amax(std::int64_t b, std::int64_t h) const;
+  float descale_of_nothing() const;
 
   const AttentionProblem& problem_;
   const Operand& operand_;
   Role role_;
   RowSource source_;
+  bool passes_through_;
   Granularity granularity_;
   std::optional<SignBits> signs_;
   float norm_ = 1.0f;  // the factor that the rotation leaves out

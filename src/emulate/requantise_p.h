@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage `requantise_p`: P8 = E4M3(p), p in (0, 256].
+// Stage `requantise_p`: P8 = E4M3(p), p in (0, 256]; beside 16-bit operands P16 = BF16(p) or
+// FP16(p), round to nearest even.
 //
 //   exact:   code = E4M3(p)
 //   direct:  code = round(max(8 t + 120 - 8 m + shift, 0)): an E4M3 pattern is a piecewise linear
@@ -19,9 +20,11 @@ struct RequantiseStep {
   const float* v_descale;  // of the step's keys
   bool v_per_token;
   SoftmaxPath path;
+  DType format;  // of P
 };
 
-/// Fills tile.p and tile.unit, the descale of this step's product with V.
+/// Fills tile.p and tile.unit, the descale of this step's product with V. Only casts to E4M3 are
+/// counted.
 void requantise_p(Tile& tile, const RequantiseStep& step, CastCounts& counts);
 
 }  // namespace octavo::emulate

@@ -4,7 +4,8 @@
 //   t     = S * factor          factor = descale_q * descale_k * sm_scale * log2 e
 //   m_new = max(m_old, max t)   alpha = 2^(m_old - m_new)
 //   p     = 2^(t - m_new + 8)                                  (exact path)
-//   l <- l * alpha + sum p      FP32, 8 residues; only where V has a descale per key (pv.h)
+//   l <- l * alpha + sum p      FP32, 8 residues; only where V has a descale per key, or 16 bits
+//                               (pv.h)
 //
 // The factor, the addition and the 8 are one fused multiply-add. A descale per key (recipe
 // strict_causal) multiplies S first. With a softcap t = cap log2 e * tanh(..) is computed in place

@@ -36,6 +36,8 @@ class Buffer {
   std::unique_ptr<T, Free> data_;
 };
 
+inline constexpr std::int64_t kMostCodeBytes = 2;  // a code of 16 bits
+
 /// Values of a [rows][cols] tile of codes as the products read them.
 struct CodeTile {
   CodeTile(std::int64_t rows, std::int64_t cols_)
@@ -53,11 +55,11 @@ struct CodeTile {
   bool finite = true;
 };
 
-/// K and V of one (batch, kv head), quantised and cut into key tiles.
+/// K and V of one (batch, kv head), quantised and cut into tiles of block_n keys.
 struct KvHead {
-  std::int64_t b = 0, h = 0;
-  std::vector<std::uint8_t> k;              // [tiles][d][kBlockN]: keys run along the columns of S
-  std::vector<std::uint8_t> v;              // [tiles][kBlockN][dv]
+  std::int64_t b = 0, h = 0, block_n = kBlockN;
+  std::vector<std::uint8_t> k;              // [tiles][d][block_n]: keys run along the columns of S
+  std::vector<std::uint8_t> v;              // [tiles][block_n][dv]
   std::vector<float> k_descale, v_descale;  // one a key, padded to whole tiles
 };
 
@@ -68,19 +70,22 @@ struct SplitResults {
 };
 
 struct Tile {
-  Tile(int d, int dv)
-      : q(kBlockM, d),
-        k(d, kBlockN),
-        v(kBlockN, dv),
-        p(kBlockM, kBlockN),
-        q_codes(kBlockM * d),
-        p_codes(kBlockM * kBlockN),
-        s(kBlockM * kBlockN),
-        weights(kBlockM * kBlockN),
+  Tile(int d, int dv, int block_n_ = kBlockN)
+      : block_n(block_n_),
+        q(kBlockM, d),
+        k(d, block_n),
+        v(block_n, dv),
+        p(kBlockM, block_n),
+        q_codes(kBlockM * d * kMostCodeBytes),
+        p_codes(kBlockM * block_n * kMostCodeBytes),
+        s(kBlockM * block_n),
+        weights(kBlockM * block_n),
         acc(kBlockM * dv),
         out(kBlockM * dv),
         acc_sum(kBlockM * simd::kLanes),
         sum(kBlockM * simd::kLanes) {}
+
+  const std::int64_t block_n;  // keys of a step
 
   // Of the query tile
   std::int64_t b = 0, h = 0, m = 0;  // first row m
@@ -115,8 +120,8 @@ struct Tile {
 /// Columns of the step at key n that row i of the tile sees, as [begin, end) within the step.
 inline KeyRange columns_of(const Mask& mask, const Tile& tile, std::int64_t i, std::int64_t n) {
   const KeyRange keys = std::visit([&](const auto& x) { return x.row(tile.m + i); }, mask);
-  return {std::clamp<std::int64_t>(keys.begin - n, 0, kBlockN),
-          std::clamp<std::int64_t>(keys.end - n, 0, kBlockN)};
+  return {std::clamp<std::int64_t>(keys.begin - n, 0, tile.block_n),
+          std::clamp<std::int64_t>(keys.end - n, 0, tile.block_n)};
 }
 
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();

@@ -240,6 +240,43 @@ std::vector<Refusal> choice_refusals() {
   };
 }
 
+/// A call at a precision of 16 bits, spoiled.
+template <Precision kPrecision = Precision::bf16>
+std::function<void(Call&)> in_16_bits(const std::function<void(Call&)>& spoil) {
+  return [spoil](Call& c) {
+    c.params.precision = kPrecision;
+    spoil(c);
+  };
+}
+
+std::vector<Refusal> precision_refusals() {
+  return {
+      {"QInFp16", in_16_bits([](Call& c) { c.params.q.dtype = DType::f16; }),
+       "q.dtype is f16; must be bf16 where precision is bf16"},
+      {"KInFp16", in_16_bits([](Call& c) { c.params.k.dtype = DType::f16; }),
+       "k.dtype is f16; must be bf16 where precision is bf16"},
+      {"VInFp16", in_16_bits([](Call& c) { c.params.v.dtype = DType::f16; }),
+       "v.dtype is f16; must be bf16 where precision is bf16"},
+      {"QInBf16", in_16_bits<Precision::fp16>([](Call&) {}),
+       "q.dtype is bf16; must be f16 where precision is fp16"},
+      {"RecipeOf16Bits", in_16_bits([](Call& c) { c.params.recipe = Recipe::fp8(); }),
+       "recipe is fp8; must be left out where precision is bf16"},
+      {"RopeOf16Bits", in_16_bits([](Call& c) { c.params.rope = Rope(); }),
+       "rope is given; must be left out where precision is bf16"},
+      {"DirectIn16Bits", in_16_bits([](Call& c) { c.params.softmax = SoftmaxPath::direct; }),
+       "softmax is direct; must be exact where precision is bf16"},
+      {"PromotionIn16Bits", in_16_bits([](Call& c) { c.params.promote_every = 0; }),
+       "promote_every is 0; must be 1 where precision is bf16"},
+  };
+}
+
+std::vector<Refusal> precision_of_fp8_refusals() {
+  return {
+      {"CodesIn16Bits", in_16_bits<Precision::fp16>([](Call&) {}),
+       "q.dtype is f8_e4m3; must be f16 where precision is fp16"},
+  };
+}
+
 /// A float tensor in place of an operand's descale.
 template <TensorView P::*kDescale>
 std::function<void(Call&)> descale_of(std::vector<std::int64_t> shape, DType dtype = DType::f32) {
@@ -315,7 +352,10 @@ INSTANTIATE_TEST_SUITE_P(Views, RefusedCall, testing::ValuesIn(view_refusals()),
 INSTANTIATE_TEST_SUITE_P(Shapes, RefusedCall, testing::ValuesIn(shape_refusals()), kByName);
 INSTANTIATE_TEST_SUITE_P(Values, RefusedCall, testing::ValuesIn(value_refusals()), kByName);
 INSTANTIATE_TEST_SUITE_P(Choices, RefusedCall, testing::ValuesIn(choice_refusals()), kByName);
+INSTANTIATE_TEST_SUITE_P(Precisions, RefusedCall, testing::ValuesIn(precision_refusals()), kByName);
 INSTANTIATE_TEST_SUITE_P(Fp8, RefusedFp8Call, testing::ValuesIn(fp8_refusals()), kByName);
+INSTANTIATE_TEST_SUITE_P(Precisions, RefusedFp8Call, testing::ValuesIn(precision_of_fp8_refusals()),
+                         kByName);
 
 }  // namespace
 }  // namespace octavo::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `cast`, backwards: codes to FP32 values and, of FP8, the powers of two of their exponent
-// fields.
+// fields. A BF16 or FP16 element is a code of two bytes.
 #if defined(OCTAVO_SIMD_CAST_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_SIMD_CAST_INL_H
 #undef OCTAVO_SIMD_CAST_INL_H
@@ -8,8 +8,12 @@
 #define OCTAVO_SIMD_CAST_INL_H
 #endif
 
+#include <cmath>
+#include <cstring>
+
 #include "core/e4m3.h"
 #include "core/e5m2.h"
+#include "core/half.h"
 #include "core/int8.h"
 #include "emulate/simd/common-inl.h"
 
@@ -58,8 +62,22 @@ bool decode_integers(const std::uint8_t* codes, std::int64_t n, float* value) {
   return false;
 }
 
+template <float (*kDecode)(std::uint16_t)>
+bool decode_halves(const std::uint8_t* codes, std::int64_t n, float* value) {
+  bool finite = true;
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::uint16_t code;
+    std::memcpy(&code, codes + 2 * i, 2);
+    value[i] = kDecode(code);
+    finite &= std::isfinite(value[i]);
+  }
+  return !finite;
+}
+
 bool decode(const std::uint8_t* codes, std::int64_t n, DType format, float* value, float* power) {
   if (format == DType::i8) return decode_integers(codes, n, value);
+  if (format == DType::bf16) return decode_halves<bf16_to_float>(codes, n, value);
+  if (format == DType::f16) return decode_halves<f16_to_float>(codes, n, value);
   return format == DType::f8_e5m2 ? decode_as<E5m2>(codes, n, value, power)
                                   : decode_as<E4m3>(codes, n, value, power);
 }
