@@ -27,6 +27,7 @@ OUT gets out, in the same order of dimensions, and with --lse lse ([b, h, s], F3
 Examples:
   octavo attend qkv.safetensors -o out.safetensors --causal
   octavo attend qkv.safetensors -o out.safetensors --prefix layer00. --recipe block --lse
+  octavo attend qkv.safetensors -o out.safetensors --precision bf16
   octavo attend qkv8.safetensors -o out.safetensors --softmax direct --out-dtype f32)";
 
 struct Options {
@@ -45,10 +46,12 @@ Metadata describe_output(const Options& options, const AttentionParams& params,
   metadata["octavo.engine"] = stats.engine;
   metadata["octavo.prefix"] = options.prefix;
   if (stats.engine == "reference") return metadata;  // to which the rest does not apply
+  metadata["octavo.precision"] = precision_name(params.precision);
+  metadata["octavo.splits"] = options.numeric.splits;
+  if (params.precision != Precision::fp8) return metadata;
   metadata["octavo.softmax"] = softmax_name(params.softmax);
   metadata["octavo.accumulator"] = accumulator_name(params.accumulator);
   metadata["octavo.promote"] = options.numeric.promote;
-  metadata["octavo.splits"] = options.numeric.splits;
   if (params.recipe) metadata["octavo.recipe"] = recipe_name(*params.recipe);
   return metadata;
 }

@@ -91,10 +91,11 @@ struct Timing {
 /// What the benchmark would not do, although the problem asks for it.
 void require_timed(const workload::Problem& p) {
   const workload::Problem plain;
-  const char* what = p.in != plain.in             ? "in"
-                     : p.acc != plain.acc         ? "acc"
-                     : p.promote != plain.promote ? "promote"
-                                                  : nullptr;
+  const char* what = p.precision != plain.precision ? "precision"
+                     : p.in != plain.in             ? "in"
+                     : p.acc != plain.acc           ? "acc"
+                     : p.promote != plain.promote   ? "promote"
+                                                    : nullptr;
   if (what == nullptr) return;
   throw Error(ErrorCode::invalid_argument,
               "bench gpu: " + workload::format_problem(p) + ": " + what + " must be left out");

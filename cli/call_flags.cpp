@@ -109,6 +109,8 @@ void Call::describe_in(Metadata& metadata) const {
 
 void NumericFlags::add_to(Command& command) {
   command.group("How it is computed");
+  command.option("--precision", "NAME", precision,
+                 "fp8, or bf16 or fp16: operands of that type multiplied as they are, no recipe");
   command.option(
       "--recipe", "NAME", recipe,
       "per_tensor, per_head, block, fp8, default or strict_causal; +rotate, +smooth, +int8 "
@@ -122,6 +124,7 @@ void NumericFlags::add_to(Command& command) {
 }
 
 void NumericFlags::apply(AttentionParams& params) const {
+  params.precision = parse_precision(precision);
   if (recipe) params.recipe = parse_recipe(*recipe);
   params.softmax = parse_softmax(softmax);
   params.accumulator = parse_accumulator(accumulator);

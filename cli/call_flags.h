@@ -45,7 +45,8 @@ Call resolve(const CallFlags& flags, const Metadata& metadata, const std::string
 /// How a call is computed.
 struct NumericFlags {
   std::optional<std::string> recipe;
-  std::string softmax = "exact", accumulator = "hopper", promote = "1", splits = "1";
+  std::string precision = "fp8", softmax = "exact", accumulator = "hopper", promote = "1",
+              splits = "1";
 
   void add_to(Command& command);
   void apply(AttentionParams& params) const;

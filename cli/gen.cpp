@@ -30,8 +30,9 @@ PROBLEM is one line of extents and settings; what is left out takes its default:
        uniform   U(-1, 1)
 The same line gives the same bytes on every machine. Mask, softcap, scale, key lengths and layout go
 into the file's metadata, where attend, compare and quantize find them. in=f8 writes codes and
-descales by recipe=NAME. A file does not say how attention on it is computed: recipe (unless in=f8),
-softmax, acc, promote, splits, out and layout=packed are refused here; attend has flags for them.
+descales by recipe=NAME. A file does not say how attention on it is computed: precision, recipe
+(unless in=f8), softmax, acc, promote, splits, out and layout=packed are refused here; attend has
+flags for them.
 
 Examples:
   octavo gen -o qkv.safetensors "s1024 h8 causal dist=outlier seed=7"
@@ -54,6 +55,8 @@ void require_storable(const workload::Problem& problem) {
            "; must be left out, since a file does not say how it is computed (attend has " + flag +
            ")");
   };
+  require_left_out(problem.precision == kDefault.precision, "precision",
+                   precision_name(problem.precision), "--precision");
   require_left_out(is_fp8(problem.in) || problem.recipe == kDefault.recipe, "recipe",
                    recipe_name(problem.recipe), "--recipe");
   require_left_out(problem.softmax == kDefault.softmax, "softmax", softmax_name(problem.softmax),

@@ -64,6 +64,8 @@ constexpr std::pair<const char*, const char*> kFeatures[] = {
     {"recipe strict_causal", "s256 h4 recipe=strict_causal"},
     {"softmax direct", "s256 h4 softmax=direct"},
     {"direct, strict_causal", "s256 h4 softmax=direct recipe=strict_causal"},
+    {"precision bf16", "s256 h4 precision=bf16"},
+    {"precision fp16", "s256 h4 precision=fp16"},
     {"[b, h, s, d] views", "s256 h4 layout=bhsd"},
     {"slices of packed QKV", "s256 h4 layout=packed"},
 };

@@ -36,9 +36,9 @@ AttentionParams hollow_call(const workload::Problem& p) {
     params.v.dtype = p.recipe.kv_format;
     params.q_descale = params.k_descale = params.v_descale =
         contiguous(&placeholder, DType::f32, {1});
-  } else {
-    params.recipe = p.recipe;
   }
+  params.precision = p.precision;
+  params.recipe = workload::recipe_of_call(p);
   params.mask = p.mask;
   params.softcap = p.softcap;
   params.key_lengths = p.lens;

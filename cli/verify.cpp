@@ -17,11 +17,11 @@ namespace {
 
 constexpr const char* kFooter = R"(
 Each problem is generated from its seed, run on both engines and judged; see `octavo gen --help` for
-the syntax, which also has recipe=NAME softmax=exact|direct acc=hopper|fp32 promote=N|none
-splits=N in=bf16|f16|f32|f8 out=bf16|f16|f32 layout=packed. Bounds on the error are two-sided: an
-emulation closer to the reference than E4M3 can be has not computed in FP8. The emulation against
-itself must give the same bits on one thread and on several; else two names must lead to two
-engines. A failure prints the line that repeats it; exit code 1.
+the syntax, which also has precision=fp8|bf16|fp16 recipe=NAME softmax=exact|direct acc=hopper|fp32
+promote=N|none splits=N in=bf16|f16|f32|f8 out=bf16|f16|f32 layout=packed. Bounds on the error are
+two-sided: an emulation closer to the reference than E4M3 can be has not computed in FP8. The
+emulation against itself must give the same bits on one thread and on several; else two names must
+lead to two engines. A failure prints the line that repeats it; exit code 1.
 
 Examples:
   octavo verify "b2 sq1023 sk4096 hq16 hkv4 d128 causal dist=outlier seed=7"
@@ -57,8 +57,8 @@ std::vector<workload::Problem> collect(const Options& options) {
 
 std::string figures(const workload::Verdict& v) {
   if (v.same) return "bit-equal on one thread and on several";
-  return "rel L2 " + percent(v.out.relative_l2, 3) + " (" + percent(v.bounds.low, 2) + " to " +
-         percent(v.bounds.high, 2) + "), worst row cosine " + fixed(v.out.worst_row_cosine, 4) +
+  return "rel L2 " + percent(v.out.relative_l2, 3) + " (" + percent(v.bounds.low, 3) + " to " +
+         percent(v.bounds.high, 3) + "), worst row cosine " + fixed(v.out.worst_row_cosine, 4) +
          ", lse " + significant(v.lse.max_abs, 2);
 }
 

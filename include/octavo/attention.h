@@ -39,7 +39,7 @@ enum class SoftmaxPath : std::uint8_t {
   direct,  ///< E4M3 codes straight from the scores (docs/numerics.md)
 };
 
-/// How the emulation adds up matrix products.
+/// How the emulation adds up matrix products of FP8; those of INT8 and of 16 bits it adds in FP32.
 enum class Accumulator : std::uint8_t {
   hopper,  ///< bit-true model of the FP8 tensor cores: 14 significant bits, truncated
   fp32,    ///< FP32 fused multiply-adds, in key or channel order
@@ -95,7 +95,7 @@ struct AttentionParams {
 /// What ran, and how the FP8 casts went.
 struct AttentionStats {
   std::string engine;     ///< the engine that ran
-  CastCounts q, k, v, p;  ///< filled by the emulation only
+  CastCounts q, k, v, p;  ///< filled by the emulation only, where precision is fp8
 };
 
 /// Computes params.out (and params.lse). Throws Error; on an error nothing has been written.

@@ -221,9 +221,9 @@ AttentionParams attention_params(const Problem& problem, const Inputs& inputs) {
     // Rotated codes have a padded head dim; the softmax scale is that of the unpadded one.
     const double by_default = 1.0 / std::sqrt(static_cast<double>(problem.d));
     if (!params.sm_scale) params.sm_scale = by_default;
-  } else {
-    params.recipe = problem.recipe;
   }
+  params.precision = problem.precision;
+  params.recipe = recipe_of_call(problem);
   params.softmax = problem.softmax;
   params.accumulator = problem.acc;
   params.promote_every = problem.promote;

@@ -50,6 +50,7 @@ class Parser {
       }
     }
     if (!seen("dv")) problem_.dv = problem_.d;
+    if (!seen("in")) problem_.in = default_input(problem_.precision);
     if (problem_.layout == Layout::packed) check_packed();
     check_size();
     return problem_;
@@ -71,8 +72,8 @@ class Parser {
   [[noreturn]] static void unknown(std::string_view token) {
     fail("token " + quoted(token) +
          " is unknown; must be an extent (b, s, sq, sk, h, hq, hkv, d, dv and a number), causal, "
-         "none, or one of window= lens= scale= softcap= recipe= softmax= acc= promote= splits= "
-         "in= out= dist= seed= layout=");
+         "none, or one of window= lens= scale= softcap= precision= recipe= softmax= acc= promote= "
+         "splits= in= out= dist= seed= layout=");
   }
 
   void extent(std::string_view token) {
@@ -115,6 +116,7 @@ class Parser {
         {"lens", [](auto& p, auto a, auto v) { p.lens = parse_lengths(a, v); }},
         {"scale", [](auto& p, auto a, auto v) { p.scale = parse_positive(a, v); }},
         {"softcap", [](auto& p, auto a, auto v) { p.softcap = parse_positive_float(a, v); }},
+        {"precision", [](auto& p, auto, auto v) { p.precision = parse_precision(std::string(v)); }},
         {"recipe", [](auto& p, auto, auto v) { p.recipe = parse_recipe(std::string(v)); }},
         {"softmax", [](auto& p, auto, auto v) { p.softmax = parse_softmax(std::string(v)); }},
         {"acc", [](auto& p, auto, auto v) { p.acc = parse_accumulator(std::string(v)); }},
@@ -214,6 +216,9 @@ std::string format_problem(const Problem& p) {
   if (!p.lens.empty()) add("lens=" + lengths_text(p.lens));
   if (p.scale) add("scale=" + number_text(*p.scale));
   if (p.softcap != 0) add("softcap=" + number_text(p.softcap));
+  if (p.precision != kDefault.precision) {
+    add(std::string("precision=") + precision_name(p.precision));
+  }
   if (p.recipe != kDefault.recipe) add("recipe=" + recipe_name(p.recipe));
   if (p.softmax != kDefault.softmax) add(std::string("softmax=") + softmax_name(p.softmax));
   if (p.acc != kDefault.acc) add(std::string("acc=") + accumulator_name(p.acc));
@@ -223,7 +228,7 @@ std::string format_problem(const Problem& p) {
   if (p.splits != kDefault.splits) add("splits=" + std::to_string(p.splits));
   if (p.in == DType::f8_e4m3) {
     add("in=f8");
-  } else if (p.in != kDefault.in) {
+  } else if (p.in != default_input(p.precision)) {
     add(std::string("in=") + dtype_name(p.in));
   }
   if (p.out != kDefault.out) add(std::string("out=") + dtype_name(p.out));
@@ -231,6 +236,16 @@ std::string format_problem(const Problem& p) {
   if (p.seed != kDefault.seed) add("seed=" + std::to_string(p.seed));
   if (p.layout != kDefault.layout) add(std::string("layout=") + layout_name(p.layout));
   return line;
+}
+
+std::optional<Recipe> recipe_of_call(const Problem& p) {
+  const bool by_default = p.recipe == Recipe::standard();
+  if (is_fp8(p.in) || (p.precision != Precision::fp8 && by_default)) return std::nullopt;
+  return p.recipe;
+}
+
+DType default_input(Precision precision) {
+  return precision == Precision::fp16 ? DType::f16 : DType::bf16;
 }
 
 std::vector<Problem> read_problem_file(const std::string& path) {

@@ -10,10 +10,12 @@
 //   none                    no mask (the default)
 //   lens=A,B,..             valid keys of each batch entry (default: all sk)
 //   scale=X                 softmax scale (default 1 / sqrt(d));  softcap=X
+//   precision=fp8|bf16|fp16 what both products multiply; of 16 bits: no recipe, exact, promote=1
 //   recipe=NAME             default, per_tensor, per_head, block, strict_causal (+rotate, ..)
 //   softmax=exact|direct    acc=hopper|fp32    promote=N|none
 //   splits=N                ranges of keys attended by themselves and merged, 1 (the default) to 64
-//   in=bf16|f16|f32|f8      f8: quantised beforehand by the recipe and passed with descales
+//   in=bf16|f16|f32|f8      f8: quantised beforehand by the recipe and passed with descales;
+//                           bf16 unless given, f16 where precision is fp16
 //   out=bf16|f16|f32
 //   dist=NAME  seed=N       contents, see generate.h
 //   layout=bshd|bhsd|packed memory order; packed: Q, K and V are slices of one tensor
@@ -47,6 +49,7 @@ struct Problem {
   std::vector<std::int64_t> lens;
   std::optional<double> scale;
   float softcap = 0;
+  Precision precision = Precision::fp8;
   Recipe recipe = Recipe::standard();
   SoftmaxPath softmax = SoftmaxPath::exact;
   Accumulator acc = Accumulator::hopper;
@@ -67,6 +70,13 @@ Problem parse_problem(std::string_view line);
 
 /// The shortest line that parse_problem reads back: defaults are left out.
 std::string format_problem(const Problem& problem);
+
+/// The recipe that a call names: none where operands are quantised beforehand or nothing is. One
+/// that a line sets beside a precision of 16 bits is named all the same, for the library to refuse.
+std::optional<Recipe> recipe_of_call(const Problem& problem);
+
+/// What `in` is unless a line sets it.
+DType default_input(Precision precision);
 
 /// One problem a line; '#' starts a comment, empty lines are skipped. Throws Error{io} where the
 /// file cannot be read, Error{invalid_argument} with file and line number where a line is wrong.

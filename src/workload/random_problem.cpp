@@ -86,6 +86,15 @@ void choose_numerics(Chooser& choose, Problem& p) {
   p.out = choose.one_of(std::array{DType::bf16, DType::bf16, DType::f16, DType::f32});
 }
 
+/// Nothing is quantised: what says how goes back to its default.
+void keep_16_bits(Problem& p, Precision precision) {
+  p.precision = precision;
+  p.in = default_input(precision);
+  p.recipe = Recipe::standard();
+  p.softmax = SoftmaxPath::exact;
+  p.promote = 1;
+}
+
 }  // namespace
 
 Problem random_problem(std::uint64_t seed, std::uint64_t index) {
@@ -101,6 +110,9 @@ Problem random_problem(std::uint64_t seed, std::uint64_t index) {
   const bool can_pack = p.sq == p.sk && p.d == p.dv && !is_fp8(p.in);
   if (p.layout == Layout::packed && !can_pack) p.layout = Layout::bhsd;
   if (choose.one_in(6)) p.splits = static_cast<int>(choose.whole(2, 5));
+  if (choose.one_in(6)) {
+    keep_16_bits(p, choose.one_in(2) ? Precision::bf16 : Precision::fp16);
+  }
   p.seed = index;
   return p;
 }

@@ -22,8 +22,14 @@ std::string number(double x) {
   return buffer;
 }
 
+// What an error below the low bound gives away.
+std::string what_did_not_happen(Precision precision) {
+  if (precision == Precision::fp8) return "FP8 did not happen";
+  return std::string("P was not rounded to ") + precision_name(precision);
+}
+
 // The first broken rule, or nothing.
-std::string broken_rule(const Verdict& v, const RunResult& got) {
+std::string broken_rule(const Problem& problem, const Verdict& v, const RunResult& got) {
   if (got.stray_writes > 0) {
     return std::to_string(got.stray_writes) + " bytes between output rows were written; must be 0";
   }
@@ -37,7 +43,7 @@ std::string broken_rule(const Verdict& v, const RunResult& got) {
   const bool empty = v.out.zeros_want == 1;
   if (!empty && v.out.relative_l2 < v.bounds.low) {
     return "relative L2 is " + percent(v.out.relative_l2) + "; must be at least " +
-           percent(v.bounds.low) + ", or FP8 did not happen";
+           percent(v.bounds.low) + ", or " + what_did_not_happen(problem.precision);
   }
   if (v.out.relative_l2 > v.bounds.high) {
     return "relative L2 is " + percent(v.out.relative_l2) + "; must be at most " +
@@ -78,7 +84,7 @@ Verdict judge(const Problem& problem, RunResult& got, RunResult& want) {
     }
   } else {
     v.bounds = v.against == "emulate" ? emulation_bounds(problem) : reference_bounds(problem);
-    v.why = broken_rule(v, got);
+    v.why = broken_rule(problem, v, got);
   }
   v.ok = v.why.empty();
   return v;

@@ -116,6 +116,7 @@ def test_output_types_are_those_of_the_flag(qkv, tmp_path):
         ("s8 hq3 hkv2", "q.shape[2] is 3; must be a multiple of k.shape[2] (2)"),
         ("s8 lens=9", "key_lengths[0] is 9; must be from 0 to k.shape[1] (8)"),
         ("s8 recipe=block", "recipe is 'block'; must be left out"),
+        ("s8 precision=bf16", "precision is 'bf16'; must be left out"),
         ("s8 softmax=direct", "softmax is 'direct'; must be left out"),
         ("s8 acc=fp32", "acc is 'fp32'; must be left out"),
         ("s8 promote=none", "promote is 'none'; must be left out"),

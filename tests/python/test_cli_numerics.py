@@ -128,13 +128,39 @@ def test_attend_says_which_engine_ran(qkv, tmp_path):
 
 def test_metadata_of_the_output_says_what_applied(qkv, tmp_path):
     target = tmp_path / "out.safetensors"
-    names = ("recipe", "softmax", "accumulator", "promote", "splits")
+    names = ("precision", "recipe", "softmax", "accumulator", "promote", "splits")
     numerics = {f"octavo.{name}" for name in names}
     octavo("attend", qkv, "-o", target, "--recipe", "block")
     assert numerics <= set(metadata(target))
     assert metadata(target)["octavo.splits"] == "1"
     octavo("attend", qkv, "-o", target, "--recipe", "block", "--engine", "reference")
     assert not numerics & set(metadata(target))
+
+
+@pytest.mark.parametrize(
+    "precision, dtype, low, high",
+    # The rounding of P: 0.42 * 2^-8 and 0.42 * 2^-11 in the mean square, less where few keys count.
+    [("bf16", "bf16", 6e-4, 2.2e-3), ("fp16", "f16", 8e-5, 2.8e-4)],
+)
+def test_16_bits_as_they_are(tmp_path, precision, dtype, low, high):
+    source, target = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    octavo("gen", "-o", source, f"b2 sq130 sk257 hq4 hkv2 d64 causal in={dtype}")
+    operands = load(source)
+    want, want_lse = attention(operands["q"], operands["k"], operands["v"], causal=True)
+    call = ("attend", source, "-o", target, "--lse", "--out-dtype", "f32")
+    octavo(*call, "--precision", precision)
+    got = load(target)
+    assert low <= relative_l2(got["out"], want) <= high
+    assert np.abs(got["lse"] - want_lse).max() <= 1e-5
+    said = metadata(target)
+    assert said["octavo.precision"] == precision
+    assert not {"octavo.softmax", "octavo.accumulator", "octavo.promote"} & set(said)
+    other = "fp16" if precision == "bf16" else "bf16"
+    sentence = refused(*call, "--precision", other)
+    assert f"q.dtype is {dtype}; must be" in sentence and f"where precision is {other}" in sentence
+    sentence = refused(*call, "--precision", precision, "--recipe", "block")
+    assert f"recipe is block; must be left out where precision is {precision}" in sentence
+    assert "must be fp8, bf16 or fp16" in refused(*call, "--precision", "f16")
 
 
 def test_split_keys_against_numpy(qkv, tmp_path):

@@ -9,6 +9,7 @@
 #include "core/e4m3.h"
 #include "core/e5m2.h"
 #include "core/hadamard.h"
+#include "core/half.h"
 #include "emulate/simd/stages.h"
 #include "octavo/attention.h"
 #include "support/sanitizer.h"
@@ -109,6 +110,22 @@ TEST(SimdDecode, EqualsTheCodecs) {
               ? 0.0f
               : std::fmax(std::exp2(std::floor(std::log2(std::fabs(expected)))), smallest);
       EXPECT_EQ(power[i], field) << i;
+    }
+  }
+}
+
+TEST(SimdDecode, ReadsEveryCodeOf16Bits) {
+  std::vector<std::uint16_t> codes(0x10000);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint16_t>(i);
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(codes.data());
+  std::vector<float> value(codes.size());
+  for (const DType format : {DType::bf16, DType::f16}) {
+    EXPECT_TRUE(stages().decode(bytes, 0x10000, format, value.data(), nullptr));
+    EXPECT_FALSE(stages().decode(bytes, 0x7c00, format, value.data(), nullptr));
+    for (std::size_t i = 0; i < 0x7c00; ++i) {
+      const float expected =
+          format == DType::bf16 ? bf16_to_float(codes[i]) : f16_to_float(codes[i]);
+      EXPECT_EQ(std::memcmp(&value[i], &expected, 4), 0) << i;
     }
   }
 }

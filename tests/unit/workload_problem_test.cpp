@@ -80,6 +80,12 @@ TEST(Problem, CanonicalLineIsShortest) {
   EXPECT_EQ(canonical("s3 recipe=default+rotate+smooth"), "s3");
   EXPECT_EQ(canonical("s3 splits=1"), "s3");
   EXPECT_EQ(canonical("s3 out=f32 splits=07 promote=2"), "s3 promote=2 splits=7 out=f32");
+  EXPECT_EQ(canonical("s3 precision=fp8"), "s3");
+  EXPECT_EQ(canonical("s3 in=bf16 precision=bf16"), "s3 precision=bf16");
+  EXPECT_EQ(canonical("s3 precision=fp16"), "s3 precision=fp16");
+  EXPECT_EQ(canonical("s3 in=f16 precision=fp16"), "s3 precision=fp16");
+  EXPECT_EQ(canonical("s3 in=bf16 precision=fp16"), "s3 precision=fp16 in=bf16");
+  EXPECT_EQ(canonical("s3 recipe=block precision=bf16"), "s3 precision=bf16 recipe=block");
   EXPECT_EQ(canonical("s3 promote=1 scale=1e-1 softcap=0.1"), "s3 scale=0.1 softcap=0.1");
 }
 
@@ -186,7 +192,8 @@ TEST(Problem, UnknownTokensAreListed) {
 }
 
 TEST(Problem, NamesOfTheLibraryAreRefusedByTheLibrary) {
-  for (const char* token : {"recipe=fast", "softmax=base2", "acc=bf16", "in=i8", "out=i8"}) {
+  for (const char* token :
+       {"recipe=fast", "precision=f16", "softmax=base2", "acc=bf16", "in=i8", "out=i8"}) {
     const std::string sentence = refusal(std::string("s8 ") + token);
     EXPECT_NE(sentence.find("must be"), std::string::npos) << sentence;
   }

@@ -17,7 +17,8 @@ TEST(Verify, EmulationPassesAgainstReference) {
   for (const char* line :
        {"s257 hq4 hkv2 d64 causal", "b2 sq65 sk300 h2 window=60,3 lens=300,17 layout=bhsd",
         "s129 in=f8", "s129 h2 d64 out=f32 layout=packed softmax=direct", "sq65 sk3 causal",
-        "b2 sq3 sk64 lens=0,0"}) {
+        "b2 sq3 sk64 lens=0,0", "s257 hq4 hkv2 d64 causal precision=bf16",
+        "b2 sq65 sk300 h2 d192 window=60,3 lens=300,17 precision=fp16 out=f32"}) {
     const Verdict v = verify_problem(parse_problem(line), "emulate", "reference", 1);
     EXPECT_TRUE(v.ok) << line << ": " << v.why;
   }
@@ -99,6 +100,32 @@ TEST_F(Mutation, RowLeftUnwritten) {
   expect_refused("NaNs or infinities of out are 64 and 0");
 }
 
+/// The bounds of 16 bits are those of the type: neither the other one nor FP8 passes, and a key
+/// tile (64 keys, or 128) cannot be missing.
+TEST(VerifyIn16Bits, ErrorsOfOtherKindsAreRefused) {
+  for (const char* name : {"bf16", "fp16"}) {
+    const Problem problem =
+        parse_problem(std::string("s300 h2 d64 out=f32 precision=") + name + " seed=6");
+    const Inputs inputs = generate(problem);
+    RunResult want = run_problem(problem, inputs, {"reference", 1, {}});
+    const auto why = [&](const Problem& computed) {
+      RunResult got = run_problem(computed, inputs, {"emulate", 1, {}});
+      return judge(problem, got, want).why;
+    };
+    EXPECT_EQ(why(problem), "");
+    Problem fp8 = problem;
+    fp8.precision = Precision::fp8;
+    EXPECT_NE(why(fp8).find("must be at most"), std::string::npos) << why(fp8);
+    Problem shorter = problem;
+    shorter.lens = {256};
+    EXPECT_NE(why(shorter).find("must be at most"), std::string::npos) << why(shorter);
+    RunResult exact = run_problem(problem, inputs, {"reference", 1, {}});
+    exact.stats.engine = "emulate";
+    EXPECT_NE(judge(problem, exact, want).why.find(std::string("or P was not rounded to ") + name),
+              std::string::npos);
+  }
+}
+
 TEST_F(Mutation, DescaleDropped) {
   for (std::int64_t i = 0; i < got_.out.numel(); ++i) out(0, 0, 0)[i] *= 1.25f;
   expect_refused("must be at most");
@@ -140,7 +167,7 @@ TEST(RandomProblem, IsReproducibleAndVaried) {
   EXPECT_EQ(random_problem(1, 5), random_problem(1, 5));
   EXPECT_NE(random_problem(1, 5), random_problem(1, 6));
   EXPECT_NE(random_problem(1, 5), random_problem(2, 5));
-  int packed = 0, fp8 = 0, causal = 0, direct = 0, lens = 0;
+  int packed = 0, fp8 = 0, causal = 0, direct = 0, lens = 0, bf16 = 0, fp16 = 0;
   for (std::uint64_t i = 0; i < 300; ++i) {
     const Problem p = random_problem(1, i);
     packed += p.layout == Layout::packed;
@@ -148,8 +175,10 @@ TEST(RandomProblem, IsReproducibleAndVaried) {
     causal += p.mask == MaskSpec::causal();
     direct += p.softmax == SoftmaxPath::direct;
     lens += !p.lens.empty();
+    bf16 += p.precision == Precision::bf16;
+    fp16 += p.precision == Precision::fp16;
   }
-  for (const int count : {packed, fp8, causal, direct, lens}) EXPECT_GT(count, 5);
+  for (const int count : {packed, fp8, causal, direct, lens, bf16, fp16}) EXPECT_GT(count, 5);
 }
 
 }  // namespace
