@@ -2,6 +2,7 @@
 """Block-scaled FP8 attention for NVIDIA Hopper, with CPU engines that need no GPU.
 
     out = octavo.attention(q, k, v, causal=True)             # numpy, or any array with DLPack
+    out = octavo.attention(q, k, v, precision="bf16")        # of bfloat16 operands, nothing quantised
     qkv = octavo.quantize(q, k, v, recipe="block")           # FP8 codes and descales
     out, lse = octavo.attention_quantized(qkv, causal=True, return_lse=True)
 """

@@ -26,6 +26,7 @@ _Lengths: TypeAlias = Any  # integers: a list, a numpy array, a tensor in host m
 _DType: TypeAlias = Any  # "bf16", numpy.float16, ml_dtypes.bfloat16, torch.bfloat16, ..
 _Window: TypeAlias = tuple[int | None, int | None] | None
 _Layout: TypeAlias = Literal["bshd", "bhsd"]
+_Precision: TypeAlias = Literal["fp8", "bf16", "fp16"]
 _Softmax: TypeAlias = Literal["exact", "direct"]
 _Accumulator: TypeAlias = Literal["hopper", "fp32"]
 
@@ -47,6 +48,7 @@ def attention(
     window: _Window = None,
     softcap: float = 0.0,
     sm_scale: float | None = None,
+    precision: _Precision = "fp8",
     recipe: str | None = None,
     softmax: _Softmax = "exact",
     accumulator: _Accumulator = "hopper",
@@ -72,6 +74,7 @@ def attention(
     window: _Window = None,
     softcap: float = 0.0,
     sm_scale: float | None = None,
+    precision: _Precision = "fp8",
     recipe: str | None = None,
     softmax: _Softmax = "exact",
     accumulator: _Accumulator = "hopper",

@@ -34,6 +34,7 @@ def attention(
     window: Any = None,
     softcap: float = 0.0,
     sm_scale: float | None = None,
+    precision: str = "fp8",
     recipe: str | None = None,
     softmax: str = "exact",
     accumulator: str = "hopper",
@@ -49,7 +50,7 @@ def attention(
     threads: int = 0,
     stream: Any = None,
 ) -> Any:
-    """softmax(mask(softcap(sm_scale q k^T))) v, both products in 8 bits.
+    """softmax(mask(softcap(sm_scale q k^T))) v, both products in 8 bits, or in 16.
 
     q              [b, sq, hq, d], k [b, sk, hkv, d], v [b, sk, hkv, dv]: numpy arrays, PyTorch tensors or any
                    others with DLPack or a buffer, in host memory or on one CUDA device, of any strides but the
@@ -59,6 +60,8 @@ def attention(
     window         (left, right): as many keys back and ahead of that one; None for no limit on a side
     softcap        scores become softcap tanh(score / softcap); 0: off
     sm_scale       default 1 / sqrt(d)
+    precision      "fp8": 8 bits, Q, K and V as the recipe says. "bf16" or "fp16": q, k and v have that type already,
+                   nothing is quantised, and P has it too: no recipe, softmax "exact", promote_every 1
     recipe         what Q, K and V become: "per_tensor", "per_head", "block", "fp8", "default" (of Q and K int8) or
                    "strict_causal", with "+rotate", "+smooth", "+int8" or "+e5m2" behind it where wanted. None:
                    "default", or "block" (with q or k in int8 "block+int8") where an operand is quantised already.
@@ -91,8 +94,8 @@ def attention(
     """
     names = dtype_names(_FUNCTION, dtype)
     call = _call(
-        layout, causal, window, softcap, sm_scale, recipe, softmax, accumulator, promote_every, num_splits,
-        engine, threads, key_lengths=key_lengths,
+        layout, causal, window, softcap, sm_scale, precision, recipe, softmax, accumulator, promote_every,
+        num_splits, engine, threads, key_lengths=key_lengths,
     )  # fmt: skip
     if dtype is None and stream is None and exchange_on_device(q, k, v, out) and not is_torch_cuda(key_lengths):
         q, k, v = without_gradient(_FUNCTION, "q", q), without_gradient(_FUNCTION, "k", k), without_gradient(_FUNCTION, "v", v)
@@ -131,8 +134,8 @@ def attention_quantized(
     if sm_scale is None and qkv.head_dim > 0:
         sm_scale = 1 / math.sqrt(qkv.head_dim)
     call = _call(
-        qkv.layout, causal, window, softcap, sm_scale, None, softmax, accumulator, promote_every, num_splits,
-        engine, threads, key_lengths=key_lengths,
+        qkv.layout, causal, window, softcap, sm_scale, "fp8", None, softmax, accumulator, promote_every,
+        num_splits, engine, threads, key_lengths=key_lengths,
     )  # fmt: skip
     described = [_set_operand(call, n, x, None) for n, x in zip("qkv", (qkv.q, qkv.k, qkv.v), strict=True)]
     if qkv.score_shift is not None:
@@ -150,6 +153,7 @@ def why_unsupported(
     window: Any = None,
     softcap: float = 0.0,
     sm_scale: float | None = None,
+    precision: str = "fp8",
     recipe: str | None = None,
     softmax: str = "exact",
     accumulator: str = "hopper",
@@ -167,8 +171,8 @@ def why_unsupported(
     """
     names = dtype_names(_FUNCTION, dtype)
     call = _call(
-        layout, causal, window, softcap, sm_scale, recipe, softmax, accumulator, promote_every, num_splits,
-        engine, 0, key_lengths=key_lengths,
+        layout, causal, window, softcap, sm_scale, precision, recipe, softmax, accumulator, promote_every,
+        num_splits, engine, 0, key_lengths=key_lengths,
     )  # fmt: skip
     described = [_set_operand(call, n, x, t) for n, x, t in zip("qkv", (q, k, v), names, strict=True)]
     _set_results(call, _place_of(q), described, layout, None, out_dtype, False)
@@ -181,6 +185,7 @@ def _call(
     window: Any,
     softcap: Any,
     sm_scale: Any,
+    precision: Any,
     recipe: Any,
     softmax: Any,
     accumulator: Any,
@@ -194,7 +199,8 @@ def _call(
     """A call whose tensors are yet to be set. key_lengths that are in device memory are left for _finish()."""
     sides = None if window is None else mask_sides(_FUNCTION, causal, window)
     settings = (
-        layout, causal, sides, softcap, sm_scale, recipe, softmax, accumulator, promote_every, num_splits, engine, threads,
+        layout, causal, sides, softcap, sm_scale, precision, recipe, softmax, accumulator, promote_every, num_splits,
+        engine, threads,
     )  # fmt: skip
     # An object of another kind may have another value the next time.
     template = (_settings if _CONSTANT.issuperset(map(type, settings)) else _settings.__wrapped__)(*settings)
@@ -213,6 +219,7 @@ def _settings(
     sides: tuple[int, int] | None,
     softcap: Any,
     sm_scale: Any,
+    precision: Any,
     recipe: Any,
     softmax: Any,
     accumulator: Any,
@@ -226,6 +233,7 @@ def _settings(
         window=sides or mask_sides(_FUNCTION, causal, None),
         softcap=real(_FUNCTION, "softcap", softcap),
         sm_scale=None if sm_scale is None else real(_FUNCTION, "sm_scale", sm_scale),
+        precision=text(_FUNCTION, "precision", precision),
         recipe=None if recipe is None else text(_FUNCTION, "recipe", recipe),
         softmax=text(_FUNCTION, "softmax", softmax),
         accumulator=text(_FUNCTION, "accumulator", accumulator),

@@ -12,6 +12,7 @@ class Call:
         window: tuple[int, int],
         softcap: float,
         sm_scale: float | None,
+        precision: str,
         recipe: str | None,
         softmax: str,
         accumulator: str,

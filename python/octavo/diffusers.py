@@ -24,18 +24,24 @@ __all__ = ["OctavoAttnProcessor"]
 
 
 class OctavoAttnProcessor:
-    """AttnProcessor2_0 in 8 bits. One instance may serve all modules of a model.
+    """AttnProcessor2_0 in 8 bits, or in 16. One instance may serve all modules of a model.
 
-    report           which calls ran here and which stayed with torch, of all modules together
-    recipe, softmax  as in octavo.attention()
-    min_queries      calls of fewer query rows stay with torch
+    report       which calls ran here and which stayed with torch, of all modules together
+    precision, recipe, softmax
+                 as in octavo.attention(); with "bf16" or "fp16" operands of another type stay with torch
+    min_queries  calls of fewer query rows stay with torch
     """
 
     def __init__(
-        self, *, recipe: str | None = None, softmax: str = "exact", min_queries: int = MIN_QUERIES
+        self,
+        *,
+        precision: str = "fp8",
+        recipe: str | None = None,
+        softmax: str = "exact",
+        min_queries: int = MIN_QUERIES,
     ) -> None:
         self.report = Report()
-        self._recipe, self._softmax, self._min_queries = recipe, softmax, min_queries
+        self._precision, self._recipe, self._softmax, self._min_queries = precision, recipe, softmax, min_queries
 
     def __call__(
         self,
@@ -90,13 +96,15 @@ class OctavoAttnProcessor:
         """[b, h, s, d], computed here or by torch."""
         q, k, v = _autocast(q, k, v)
         grouped = q.shape[1] != k.shape[1]
-        reason = why_not(q, k, v, mask, scale=scale, enable_gqa=grouped, min_queries=self._min_queries)
+        reason = why_not(
+            q, k, v, mask, scale=scale, enable_gqa=grouped, min_queries=self._min_queries, precision=self._precision
+        )
         self.report.count(reason)
         if reason:
             return torch.nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped
             )
-        return _compute(q, k, v, False, scale, self._recipe, self._softmax)
+        return _compute(q, k, v, False, scale, self._precision, self._recipe, self._softmax)
 
 
 def _part(attn: Any, name: str) -> Any:

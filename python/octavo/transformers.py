@@ -5,7 +5,7 @@
     report = octavo.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(.., attn_implementation="octavo")
 
-Prefill runs in 8 bits. Decoding steps, padding masks and what else why_not() names stay with torch's
+Prefill runs in 8 bits, or in 16 where register() is told so. Decoding steps, padding masks and what else why_not() names stay with torch's
 scaled_dot_product_attention; the report says how often and why. Torch has no softcap: models with one decode in 8 bits,
 and their padding masks raise NotImplementedError, as do models with attention sinks.
 """
@@ -23,12 +23,18 @@ __all__ = ["register"]
 
 
 def register(
-    name: str = "octavo", *, recipe: str | None = None, softmax: str = "exact", min_queries: int = MIN_QUERIES
+    name: str = "octavo",
+    *,
+    precision: str = "fp8",
+    recipe: str | None = None,
+    softmax: str = "exact",
+    min_queries: int = MIN_QUERIES,
 ) -> Report:
     """Makes attn_implementation=`name` known to transformers; the report counts its calls from now on.
 
-    recipe, softmax  as in octavo.attention()
-    min_queries      calls of fewer query rows, such as decoding steps, stay with torch
+    precision, recipe, softmax
+                 as in octavo.attention(); with "bf16" or "fp16" operands of another type stay with torch
+    min_queries  calls of fewer query rows, such as decoding steps, stay with torch
     """
     report = Report()
 
@@ -47,7 +53,9 @@ def register(
         softcap = others.get("softcap")
         # torch has no softcap: where there is one, decoding steps run here, too.
         least = min_queries if softcap is None else 1
-        reason = why_not(query, key, value, attention_mask, dropout, causal, scaling, True, min_queries=least)
+        reason = why_not(
+            query, key, value, attention_mask, dropout, causal, scaling, True, min_queries=least, precision=precision
+        )
         if others.get("position_bias") is not None:
             reason = reason or "position_bias is given"
         if others.get("s_aux") is not None:
@@ -64,7 +72,8 @@ def register(
                 module, query, key, value, attention_mask, dropout, scaling, is_causal, **others
             )
             return out
-        return _compute(query, key, value, causal, scaling, recipe, softmax, softcap or 0.0).transpose(1, 2), None
+        y = _compute(query, key, value, causal, scaling, precision, recipe, softmax, softcap or 0.0)
+        return y.transpose(1, 2), None
 
     AttentionInterface.register(name, forward)
     AttentionMaskInterface.register(name, sdpa_mask)

@@ -37,13 +37,15 @@ std::string why_no_automatic(const AttentionParams& params) {
 }  // namespace
 
 Call::Call(const std::string& layout, std::pair<std::int64_t, std::int64_t> window, double softcap,
-           std::optional<double> sm_scale, const std::optional<std::string>& recipe,
-           const std::string& softmax, const std::string& accumulator, int promote_every,
-           int num_splits, std::string engine, int threads)
+           std::optional<double> sm_scale, const std::string& precision,
+           const std::optional<std::string>& recipe, const std::string& softmax,
+           const std::string& accumulator, int promote_every, int num_splits, std::string engine,
+           int threads)
     : bhsd_(is_bhsd(kFunction, layout)) {
   params_.mask = MaskSpec::window(window.first, window.second);
   params_.softcap = static_cast<float>(softcap);
   params_.sm_scale = sm_scale;
+  params_.precision = parse_precision(precision);
   if (recipe) params_.recipe = parse_recipe(*recipe);
   params_.softmax = parse_softmax(softmax);
   params_.accumulator = parse_accumulator(accumulator);

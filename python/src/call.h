@@ -17,9 +17,10 @@ namespace octavo::python {
 class Call {
  public:
   Call(const std::string& layout, std::pair<std::int64_t, std::int64_t> window, double softcap,
-       std::optional<double> sm_scale, const std::optional<std::string>& recipe,
-       const std::string& softmax, const std::string& accumulator, int promote_every,
-       int num_splits, std::string engine, int threads);
+       std::optional<double> sm_scale, const std::string& precision,
+       const std::optional<std::string>& recipe, const std::string& softmax,
+       const std::string& accumulator, int promote_every, int num_splits, std::string engine,
+       int threads);
 
   /// A call of the same settings whose tensors are yet to be set.
   Call fresh(std::vector<std::int64_t> key_lengths) const;

@@ -50,9 +50,9 @@ void bind_call(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Call>(m, "Call")
       .def(nb::init<const std::string&, std::pair<std::int64_t, std::int64_t>, double,
-                    std::optional<double>, const std::optional<std::string>&, const std::string&,
-                    const std::string&, int, int, std::string, int>(),
-           nb::kw_only(), "layout"_a, "window"_a, "softcap"_a, "sm_scale"_a.none(),
+                    std::optional<double>, const std::string&, const std::optional<std::string>&,
+                    const std::string&, const std::string&, int, int, std::string, int>(),
+           nb::kw_only(), "layout"_a, "window"_a, "softcap"_a, "sm_scale"_a.none(), "precision"_a,
            "recipe"_a.none(), "softmax"_a, "accumulator"_a, "promote_every"_a, "num_splits"_a,
            "engine"_a, "threads"_a)
       .def("set", &Call::set, "name"_a, "array"_a.none(), "dtype"_a.none() = nb::none())

@@ -33,9 +33,9 @@ def states(*shape, device, dtype=torch.float32, seed=1):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
 
 
-def both(attn, *arguments, against=AttnProcessor2_0, **options):
+def both(attn, *arguments, against=AttnProcessor2_0, precision="fp8", **options):
     """The module's output with OctavoAttnProcessor, with `against`, and the report."""
-    processor = OctavoAttnProcessor()
+    processor = OctavoAttnProcessor(precision=precision)
     outputs = []
     for each in (processor, against()):
         attn.set_processor(each)
@@ -118,7 +118,23 @@ def test_fewer_heads_of_keys(device):
     assert 0.005 < error(got, AttnProcessor2_0()(attn, x)) < FP8_ERROR
 
 
+@on_devices
+def test_16_bits(device):
+    attn = attention_of(device, torch.bfloat16)
+    x = states(2, 100, 128, device=device, dtype=torch.bfloat16)
+    got, want, report = both(attn, x, precision="bf16")
+    assert error(got, want) < 1e-2 and report.calls == 1
+    assert not torch.equal(got, both(attn, x)[0])
+
+
 # what stays with torch
+
+
+@on_devices
+def test_16_bits_of_another_type_stay_with_torch(device):
+    got, want, report = both(attention_of(device), states(2, 100, 128, device=device), precision="bf16")
+    assert torch.equal(got, want)
+    assert dict(report.kept) == {"dtype is torch.float32: must be torch.bfloat16 where precision is bf16": 1}
 
 
 @on_devices

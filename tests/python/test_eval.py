@@ -100,6 +100,7 @@ def test_correlated_neighbours_widen_the_interval():
 
 def test_names_of_variants():
     assert variants.parse("bf16") == variants.SixteenBit()
+    assert variants.parse("precision=bf16") == variants.Octavo("precision=bf16", {"precision": "bf16"})
     direct = variants.parse("block+rotate softmax=direct promote=none")
     assert direct.arguments == {
         "recipe": "block+rotate", "softmax": "direct", "accumulator": "hopper", "promote_every": 0,
@@ -112,8 +113,10 @@ def test_names_of_variants():
 @pytest.mark.parametrize(
     "name, sentence",
     [
-        ("fp7", "begins with 'fp7'; must be bf16, imitate or one of"),
+        ("fp7", "begins with 'fp7'; must be bf16, precision=bf16, imitate or one of"),
         ("", "begins with ''"),
+        ("precision=fp16", "begins with 'precision=fp16'; must be bf16, precision=bf16, "),
+        ("precision=bf16 softmax=direct", "has softmax, which precision=bf16 does not know"),
         ("default direct", "has 'direct'; must be KEY=VALUE"),
         ("default speed=1", "has speed, which default does not know"),
         ("default+foo", "variant 'default\\+foo': .*recipe"),
@@ -175,9 +178,10 @@ def test_the_model_in_numpy(model_file):
     ids = runner.encode(TEXT)[:200]
     assert "th" in TEXT and len(runner.encode("the")) == 2
     exact = gguf_model.token_losses(gguf_model.Model(model_file).forward(ids), ids)
-    sixteen, fp8 = (runner.losses(ids, variants.parse(name)) for name in ("bf16", "default"))
+    sixteen, own, fp8 = (runner.losses(ids, variants.parse(name)) for name in ("bf16", "precision=bf16", "default"))
     assert 0 < np.abs(sixteen - exact).max() < 0.05
     assert np.abs(sixteen - exact).mean() < np.abs(fp8 - exact).mean() < 0.3
+    assert 0 < np.abs(own - sixteen).mean() < 0.5 * np.abs(fp8 - sixteen).mean()
     with pytest.raises(ValueError, match="'imitate only=q' needs torch"):
         runner.losses(ids, variants.parse("imitate only=q"))
 
@@ -196,12 +200,12 @@ def test_the_model_in_torch_is_that_in_numpy(model_file):
     assert isinstance(runner, runners.Torch)
     ids = runner.encode(TEXT)[:200]
     want = gguf_model.token_losses(gguf_model.Model(model_file).forward(ids), ids)
-    got = {name: runner.losses(ids, variants.parse(name)) for name in ("bf16", "fp8", "imitate", "imitate only=v")}
+    got = {name: runner.losses(ids, variants.parse(name)) for name in ("bf16", "precision=bf16", "fp8", "imitate", "imitate only=v")}
     other = gguf_model.Model(model_file)
     other.theta = 10000.0
     wrong = gguf_model.token_losses(other.forward(ids), ids)
     assert np.abs(got["bf16"] - want).mean() < 0.1 < np.abs(got["bf16"] - wrong).mean()  # linear layers are in BF16
-    assert len({x.tobytes() for x in got.values()}) == 4
+    assert len({x.tobytes() for x in got.values()}) == 5
     assert torch.is_grad_enabled()
     single = runners.load(str(model_file), "auto", "float32")
     numpy_runner = runners.Numpy(gguf_model.Model(model_file), "auto", "tiny")

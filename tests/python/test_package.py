@@ -85,6 +85,50 @@ def test_numeric_options_reach_the_library(option):
     assert not same_bits(out, octavo.attention(q, k, v))
 
 
+# Bounds of the error of weights rounded to 8 bits or 11, each off by up to 2^-9 or 2^-12: below, none was rounded.
+SIXTEEN_BITS = {"bf16": ("bf16", 2e-4, 3e-3), "fp16": ("f16", 2e-5, 4e-4)}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("precision", SIXTEEN_BITS)
+def test_16_bits_round_the_weights_only(precision, name):
+    call, formula = CALLS[name]
+    dtype, least, most = SIXTEEN_BITS[precision]
+    q, k, v = qkv(dtype=dtype)
+    out, lse = octavo.attention(q, k, v, precision=precision, **call, out_dtype="f32", return_lse=True)
+    want, want_lse = numpy_attention(q, k, v, **formula)
+    assert least < relative_l2(out, want) < most
+    np.testing.assert_allclose(lse, want_lse, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "shape", [{"hq": 6, "hkv": 1}, {"d": 8}, {"d": 96, "dv": 40}, {"d": 256, "sk": 300}, {"sq": 1}], ids=str
+)
+@pytest.mark.parametrize("num_splits", [1, 3])
+def test_shapes_in_16_bits(shape, num_splits):
+    q, k, v = qkv(**shape, dtype="bf16")
+    out = octavo.attention(q, k, v, precision="bf16", num_splits=num_splits)
+    assert out.dtype == DTYPES["bf16"]
+    assert 1e-4 < relative_l2(out, numpy_attention(q, k, v)[0]) < 1e-2  # of the output's own rounding as well
+
+
+def test_ways_to_give_16_bits():
+    q, k, v = qkv(dtype="bf16")
+    want = octavo.attention(q, k, v, precision="bf16")
+    assert not same_bits(want, octavo.attention(q, k, v))
+    assert same_bits(octavo.attention(q, k, v, precision="bf16", threads=3), want)
+    assert same_bits(octavo.attention(*(x.view(np.uint16) for x in (q, k, v)), dtype="bf16", precision="bf16"), want)
+    turned = (x.swapaxes(1, 2) for x in (q, k, v))
+    assert same_bits(octavo.attention(*turned, layout="bhsd", precision="bf16").swapaxes(1, 2), want)
+    given = np.empty_like(want)
+    assert octavo.attention(q, k, v, precision="bf16", out=given) is given and same_bits(given, want)
+
+
+def test_the_reference_knows_no_precision():
+    q, k, v = qkv(dtype="f16")
+    assert same_bits(octavo.attention(q, k, v, precision="fp16", **REFERENCE), octavo.attention(q, k, v, **REFERENCE))
+
+
 def test_threads_change_nothing():
     q, k, v = qkv()
     one, three = (octavo.attention(q, k, v, threads=n) for n in (1, 3))
@@ -277,6 +321,9 @@ def test_why_unsupported():
     q, k, v = qkv()
     assert octavo.why_unsupported(q, k, v) == ""
     assert octavo.why_unsupported(q, k, v, engine="emulate", layout="bshd", causal=True) == ""
+    half = [x.astype(np.float16) for x in (q, k, v)]
+    for engine in ("auto", "emulate", "reference"):
+        assert octavo.why_unsupported(*half, precision="fp16", engine=engine) == ""
     direct = {"recipe": "strict_causal", "softmax": "direct"}
     sentence = "softmax is direct; must be exact where v has a descale per token (recipe strict_causal)"
     assert octavo.why_unsupported(q, k, v, engine="emulate", **direct).startswith(sentence)

@@ -16,6 +16,8 @@ E4M3 = Q.astype(ml_dtypes.float8_e4m3fn)
 ONE = np.ones(1, np.float32)
 K8 = octavo.QuantizedTensor(K.astype(ml_dtypes.float8_e4m3fn), ONE)
 TYPES = "f32, f16, bf16, f8_e4m3, f8_e5m2 or i8"
+BF16 = {name: x.astype(ml_dtypes.bfloat16) for name, x in zip("qkv", (Q, K, V), strict=True)}
+IN_BF16 = {**BF16, "precision": "bf16"}
 NO_ARRAY = "must be an array with DLPack or a buffer, with strides in whole elements"
 
 # (arguments that differ from a good call, exception, sentence)
@@ -75,6 +77,15 @@ REFUSED = [
      "key_lengths is empty; must have an entry a batch entry, or be None for all keys"),
     ({"recipe": 3}, TypeError, "recipe is 3; must be a string"),
     ({"engine": "tpu"}, ValueError, "engine is 'tpu'; must be one of auto, sm90, emulate, reference"),
+    # 16 bits
+    ({"precision": 16}, TypeError, "precision is 16; must be a string"),
+    ({"precision": "bf16"}, ValueError, "q.dtype is f32; must be bf16 where precision is bf16"),
+    ({**IN_BF16, "k": K}, ValueError, "k.dtype is f32; must be bf16 where precision is bf16"),
+    ({**IN_BF16, "k": K8}, ValueError, "k.dtype is f8_e4m3; must be bf16 where precision is bf16"),
+    ({**IN_BF16, "precision": "fp16"}, ValueError, "q.dtype is bf16; must be f16 where precision is fp16"),
+    ({**IN_BF16, "recipe": "block"}, ValueError, "recipe is block; must be left out where precision is bf16"),
+    ({**IN_BF16, "softmax": "direct"}, ValueError, "softmax is direct; must be exact where precision is bf16"),
+    ({**IN_BF16, "promote_every": 0}, ValueError, "promote_every is 0; must be 1 where precision is bf16"),
     # FP8 operands
     ({"q": E4M3}, ValueError,
      "q_descale is missing; must be given, since q is f8_e4m3 (a descale of 1 is never assumed): "
@@ -101,7 +112,7 @@ def test_sentences_without_a_function():
     with pytest.raises(ValueError) as found:
         octavo.attention(Q, K, V, dtype="f9")
     assert str(found.value) == "dtype is 'f9'; must be one of f32, f16, bf16, f8_e4m3, f8_e5m2, i8"
-    for option in ("softmax", "accumulator"):
+    for option in ("precision", "softmax", "accumulator"):
         with pytest.raises(ValueError, match=f"{option} is 'fast'; must be "):
             octavo.attention(Q, K, V, **{option: "fast"})
 
@@ -140,8 +151,14 @@ def test_engines_that_are_not_there():
     with pytest.raises(NotImplementedError) as found:
         octavo.attention(Q, K, V, engine="sm90")
     assert str(found.value) == f"attention_forward: no engine computes this call: sm90: {reason}"
+    assert octavo.why_unsupported(**IN_BF16, engine="sm90") == reason
     with pytest.raises(NotImplementedError, match="^quantize.*sm90: "):
         octavo.quantize(Q, K, V, engine="sm90")
+
+
+def test_why_unsupported_refuses_what_attention_refuses():
+    with pytest.raises(ValueError, match="^attention_forward: q.dtype is f32; must be f16 where precision is fp16$"):
+        octavo.why_unsupported(Q, K, V, precision="fp16")
 
 
 def test_quantize_refuses():

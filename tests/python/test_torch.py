@@ -15,6 +15,9 @@ from torch_support import error, needs_hopper, octavo, on_devices, qkv, torch, t
 
 FP8_ERROR = 0.08  # relative L2 on normal data: E4M3 rounds 3 mantissa bits; below 0.005 nothing was rounded
 
+# Precisions of 16 bits: the operands' type, and bounds of the error of weights rounded to 8 or 11 bits.
+SIXTEEN_BITS = {"bf16": (torch.bfloat16, 2e-4, 3e-3), "fp16": (torch.float16, 2e-5, 4e-4)}
+
 
 @on_devices
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -27,6 +30,33 @@ def test_attention_is_close_to_torch(device, dtype, shape):
     assert 0.005 < error(out, torch_sdpa(q, k, v)) < FP8_ERROR
     scores = q.double().cpu() @ k.double().cpu().repeat_interleave(q.shape[1] // k.shape[1], 1).mT / q.shape[3] ** 0.5
     assert (lse.cpu() - scores.logsumexp(-1)).abs().max() < 0.2
+
+
+@on_devices
+@pytest.mark.parametrize("precision", SIXTEEN_BITS)
+@pytest.mark.parametrize(
+    "shape", [{}, {"hkv": 1, "d": 128}, {"sk": 333}, {"d": 96, "dv": 40}, {"d": 256, "hkv": 4}], ids=str
+)
+def test_16_bits_are_closer_to_torch(device, precision, shape):
+    dtype, least, most = SIXTEEN_BITS[precision]
+    q, k, v = qkv(**shape, dtype=dtype, device=device)
+    got, lse = octavo.torch.attention(
+        q, k, v, layout="bhsd", precision=precision, out_dtype=torch.float32, return_lse=True
+    )
+    assert least < error(got, torch_sdpa(q, k, v)) < most
+    scores = q.double().cpu() @ k.double().cpu().repeat_interleave(q.shape[1] // k.shape[1], 1).mT / q.shape[3] ** 0.5
+    assert (lse.cpu() - scores.logsumexp(-1)).abs().max() < 1e-3
+    assert octavo.torch.attention(q, k, v, layout="bhsd", precision=precision).dtype == dtype
+
+
+@on_devices
+@pytest.mark.parametrize("causal", [False, True])
+def test_sdpa_in_16_bits(device, causal):
+    q, k, v = qkv(sq=150, sk=40, device=device)
+    got = octavo.torch.scaled_dot_product_attention(
+        q, k, v, is_causal=causal, enable_gqa=True, scale=0.2, precision="bf16"
+    )
+    assert 1e-4 < error(got, torch_sdpa(q, k, v, is_causal=causal, scale=0.2)) < 1e-2
 
 
 @on_devices
@@ -56,13 +86,14 @@ def test_sdpa_has_torchs_masks(device, sq, sk, causal):
 
 
 @on_devices
-def test_key_lengths_of_a_tensor(device):
+@pytest.mark.parametrize("precision, most", [("fp8", FP8_ERROR), ("bf16", 1e-2)])
+def test_key_lengths_of_a_tensor(device, precision, most):
     q, k, v = qkv(device=device)
     lengths = torch.tensor([100, 37], dtype=torch.int32, device=device)
-    got = octavo.torch.attention(q, k, v, layout="bhsd", key_lengths=lengths)
+    got = octavo.torch.attention(q, k, v, layout="bhsd", key_lengths=lengths, precision=precision)
     entries = [(slice(i, i + 1), n) for i, n in enumerate((100, 37))]
     want = torch.cat([torch_sdpa(q[i], k[i, :, :n], v[i, :, :n]) for i, n in entries])
-    assert error(got, want) < FP8_ERROR
+    assert error(got, want) < most
 
 
 @needs_hopper
@@ -119,17 +150,21 @@ def test_packed_sequences(device):
 
 
 @on_devices
-def test_opcheck(device):
+@pytest.mark.parametrize("precision", ["fp8", "bf16"])
+def test_opcheck(device, precision):
     q, k, v = qkv(sq=40, device=device)
-    arguments = (q, k, v, None, None, None, -1, 0, 0.0, None, None, "exact", 1, None, None, "bhsd", "auto")
+    arguments = (q, k, v, None, None, None, -1, 0, 0.0, None, precision, None, "exact", 1, None, None, "bhsd", "auto")
     torch.library.opcheck(torch.ops.octavo.attention.default, arguments)
     torch.library.opcheck(torch.ops.octavo.attention_with_lse.default, arguments)
 
 
 @on_devices
-def test_compiled_whole_and_for_any_length(device):
+@pytest.mark.parametrize("precision", ["fp8", "bf16"])
+def test_compiled_whole_and_for_any_length(device, precision):
     def layer(q, k, v):
-        return octavo.torch.scaled_dot_product_attention(q * 0.5, k, v, is_causal=True, enable_gqa=True) + 1
+        return 1 + octavo.torch.scaled_dot_product_attention(
+            q * 0.5, k, v, is_causal=True, enable_gqa=True, precision=precision
+        )
 
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
     for sq in (64, 100, 129):
@@ -138,17 +173,19 @@ def test_compiled_whole_and_for_any_length(device):
 
 
 @needs_hopper
-def test_cuda_graph():
+@pytest.mark.parametrize("precision", ["fp8", "bf16"])
+def test_cuda_graph(precision):
+    call = {"layout": "bhsd", "causal": True, "precision": precision}
     q, k, v = qkv(sq=300, device="cuda")
-    octavo.torch.attention(q, k, v, layout="bhsd")
+    octavo.torch.attention(q, k, v, **call)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out = octavo.torch.attention(q, k, v, layout="bhsd", causal=True)
+        out = octavo.torch.attention(q, k, v, **call)
     for seed in (5, 6):
         for mine, new in zip((q, k, v), qkv(sq=300, device="cuda", seed=seed)):
             mine.copy_(new)
         graph.replay()
-        assert torch.equal(out, octavo.torch.attention(q, k, v, layout="bhsd", causal=True))
+        assert torch.equal(out, octavo.torch.attention(q, k, v, **call))
 
 
 @needs_hopper
@@ -166,7 +203,11 @@ def test_streams_and_plain_calls_give_the_same_bits():
 
 @needs_hopper
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-@pytest.mark.parametrize("arguments", [{}, {"out_dtype": "f32"}, {"causal": True, "recipe": "block", "sm_scale": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"out_dtype": "f32"}, {"causal": True, "recipe": "block", "sm_scale": 0.1}, {"precision": "bf16"}],
+    ids=str,
+)
 def test_tensors_with_and_without_the_functions_in_c(monkeypatch, layout, arguments):
     from octavo import _place
 
@@ -201,10 +242,11 @@ def test_memory_that_is_used_up_is_said_as_by_torch():
 
 
 @needs_hopper
-def test_the_cpu_computes_nearly_the_same():
+@pytest.mark.parametrize("precision", ["fp8", "bf16"])
+def test_the_cpu_computes_nearly_the_same(precision):
     operands = qkv(sq=300)
-    on_cpu = octavo.torch.attention(*operands, layout="bhsd")
-    on_gpu = octavo.torch.attention(*(x.cuda() for x in operands), layout="bhsd")
+    on_cpu = octavo.torch.attention(*operands, layout="bhsd", precision=precision)
+    on_gpu = octavo.torch.attention(*(x.cuda() for x in operands), layout="bhsd", precision=precision)
     assert error(on_gpu, on_cpu) < 0.005
 
 
@@ -343,6 +385,28 @@ def test_override_under_autocast_and_with_odd_operands(device):
 
 
 @on_devices
+def test_override_in_16_bits_takes_operands_of_its_type(device):
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = qkv(hkv=4, device=device)
+    plain = sdpa(q, k, v)
+    with octavo.torch.sdpa_override(precision="bf16") as report:
+        routed = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        half = torch.nn.functional.scaled_dot_product_attention(*(x.half() for x in (q, k, v)))
+        torch.nn.functional.scaled_dot_product_attention(q[:, :, :1], k, v)
+        with pytest.raises(RuntimeError):  # torch takes no two types at once
+            torch.nn.functional.scaled_dot_product_attention(q, k.float(), v)
+        with torch.autocast(device, torch.bfloat16):
+            torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
+    assert 1e-4 < error(routed, torch_sdpa(q, k, v)) < 1e-2 and not torch.equal(routed, plain)
+    assert half.dtype == torch.float16 and report.calls == 2
+    assert sorted(report.kept) == [
+        "dtype is torch.float16: must be torch.bfloat16 where precision is bf16",
+        "dtypes or devices differ",
+        "fewer than 16 query rows, as when decoding: they fill no tile",
+    ]
+
+
+@on_devices
 def test_settings_are_read_at_each_call(device):
     q, k, v = qkv(device=device)
     scale = torch.tensor(0.125)
@@ -372,6 +436,7 @@ def test_override_as_a_call():
         ({"attn_mask": torch.ones(100, 100, dtype=torch.bool)}, "attn_mask is given"),
         ({"dropout_p": 0.1}, "dropout_p is not 0"),
         ({"enable_gqa": False}, "enable_gqa"),
+        ({"precision": "fp16"}, "dtype is torch.bfloat16: must be torch.float16 where precision is fp16"),
     ],
 )
 def test_sdpa_says_what_it_does_not_compute(change, sentence):
@@ -413,6 +478,12 @@ def test_wrong_operands_are_refused(device):
         octavo.torch.attention(q.to(torch.float8_e4m3fn), k, v)
     with pytest.raises(ValueError, match="f32, f16"):
         octavo.torch.attention(q.to(torch.int16), k, v)
+    with pytest.raises(ValueError, match="k.dtype is f16; must be bf16 where precision is bf16"):
+        octavo.torch.attention(q, k.half(), v, precision="bf16")
+    with pytest.raises(ValueError, match="recipe is default; must be left out where precision is bf16"):
+        octavo.torch.attention(q, k, v, precision="bf16", recipe="default")
+    with pytest.raises(ValueError, match="precision is 'bf8'; must be fp8, bf16 or fp16"):
+        octavo.torch.attention(q, k, v, precision="bf8")
     if device == "cuda":
         with pytest.raises(NotImplementedError, match="softmax is direct"):
             octavo.torch.attention(q, k, v, softmax="direct", recipe="block+e5m2")

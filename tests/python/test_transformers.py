@@ -19,11 +19,11 @@ MODELS = {
 }
 
 
-def model_of(name, implementation, device):
+def model_of(name, implementation, device, dtype=torch.float32):
     torch.manual_seed(1)
     config = MODELS[name]()
     config._attn_implementation = "eager" if name == "gemma2" and implementation == "sdpa" else implementation
-    return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval().to(device)
+    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval().to(device)
 
 
 @on_devices
@@ -44,6 +44,32 @@ def test_prefill_and_generation(name, device):
     assert generated.shape == (2, 74)
     assert report.calls >= 4
     assert any("decoding" in reason for reason in report.kept) == (name != "gemma2")  # torch has no softcap
+
+
+@on_devices
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_prefill_in_16_bits(name, device):
+    report = octavo.transformers.register("octavo-bf16", precision="bf16")
+    tokens = torch.randint(1, 128, (2, 70), generator=torch.Generator().manual_seed(3)).to(device)
+    with torch.no_grad():
+        want = model_of(name, "sdpa", device)(tokens, output_hidden_states=True).hidden_states[-1]
+        model = model_of(name, "octavo-bf16", device, torch.bfloat16)
+        got = model(tokens, output_hidden_states=True).hidden_states[-1].float()
+    # All layers of the model are in BF16, not its attention alone.
+    assert torch.nn.functional.cosine_similarity(got.flatten(), want.flatten(), dim=0) > 0.999
+    assert report.calls == 2 and report.kept.total() == 0
+
+
+@on_devices
+def test_16_bits_of_another_type_stay_with_torch(device):
+    report = octavo.transformers.register("octavo-bf16", precision="bf16")
+    tokens = torch.randint(1, 128, (2, 40)).to(device)
+    with torch.no_grad():
+        model_of("llama", "octavo-bf16", device)(tokens)
+        assert dict(report.kept) == {"dtype is torch.float32: must be torch.bfloat16 where precision is bf16": 2}
+        with pytest.raises(NotImplementedError, match="where precision is bf16; and torch's attention has no softcap"):
+            model_of("gemma2", "octavo-bf16", device)(tokens)
+    assert report.calls == 0
 
 
 @on_devices

@@ -2,6 +2,7 @@
 """Names of ways to compute attention.
 
     bf16                                          16-bit attention: what the others are held against
+    precision=bf16                                octavo.attention() in BF16, nothing quantised
     RECIPE [softmax=direct] [acc=fp32] [promote=N|none]
                                                   octavo.attention() of that recipe
     imitate [only=q|k|qk|p|v] [qk=e4m3|int8|none] [pv=e4m3|none] [rotate=0] [smooth=0] [k=token] [q=block]
@@ -59,11 +60,16 @@ def parse(name: str) -> Variant:
     if first == "bf16":
         _nothing_left(name, options)
         return SixteenBit()
+    if first == "precision=bf16":  # the type of the operands that the models have
+        _nothing_left(name, options)
+        return Octavo(name, {"precision": "bf16"})
     if first == "imitate":
         return _imitation(name, options)
     known = octavo.info()["recipes"]
     if first.split("+")[0] not in known:
-        raise ValueError(f"octavo-eval: variant {name!r} begins with {first!r}; must be bf16, imitate or one of {known}")
+        raise ValueError(
+            f"octavo-eval: variant {name!r} begins with {first!r}; must be bf16, precision=bf16, imitate or one of {known}"
+        )
     promote = options.pop("promote", "1")
     if promote != "none" and not promote.isdecimal():
         raise ValueError(f"octavo-eval: variant {name!r} has promote={promote}; must be none or a number of key tiles")

@@ -3,6 +3,7 @@
 
     import octavo.torch
     out = octavo.torch.attention(q, k, v, causal=True)                        # [b, s, h, d]
+    out = octavo.torch.attention(q, k, v, causal=True, precision="bf16")      # nothing quantised
     out = octavo.torch.scaled_dot_product_attention(q, k, v, is_causal=True)  # [b, h, s, d], like torch's
     with octavo.torch.sdpa_override() as report:                              # all of a model's
         model(x)

@@ -14,8 +14,8 @@ from .._arguments import lse_shape, open_sides, without_gradient
 _LIBRARY = torch.library.Library("octavo", "DEF")  # type: ignore[no-untyped-call]
 _ARGUMENTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
-    "SymInt window_left, SymInt window_right, float softcap, float? sm_scale, str? recipe, str softmax, "
-    "int num_splits, Tensor? key_lengths, ScalarType? out_dtype, str layout, str engine"
+    "SymInt window_left, SymInt window_right, float softcap, float? sm_scale, str precision, str? recipe, "
+    "str softmax, int num_splits, Tensor? key_lengths, ScalarType? out_dtype, str layout, str engine"
 )
 
 
@@ -43,6 +43,7 @@ def _compute(
     window_right: int,
     softcap: float,
     sm_scale: float | None,
+    precision: str,
     recipe: str | None,
     softmax: str,
     num_splits: int,
@@ -64,6 +65,7 @@ def _compute(
         window=(window_left, window_right),
         softcap=softcap,
         sm_scale=sm_scale,
+        precision=precision,
         recipe=recipe,
         softmax=softmax,
         num_splits=num_splits,
@@ -118,6 +120,7 @@ def attention(
     window: tuple[int | None, int | None] | None = None,
     softcap: float = 0.0,
     sm_scale: float | None = None,
+    precision: str = "fp8",
     recipe: str | None = None,
     softmax: str = "exact",
     num_splits: int = 1,
@@ -149,7 +152,7 @@ def attention(
     left, right = open_sides("octavo.torch.attention", causal, window)
     operator = _attention_with_lse if return_lse else _attention
     result: Tensor | tuple[Tensor, Tensor] = operator(
-        q, k, v, q_descale, k_descale, v_descale, left, right, softcap, sm_scale, recipe, softmax, num_splits,
-        key_lengths, out_dtype, layout, engine,
+        q, k, v, q_descale, k_descale, v_descale, left, right, softcap, sm_scale, precision, recipe, softmax,
+        num_splits, key_lengths, out_dtype, layout, engine,
     )  # fmt: skip
     return result

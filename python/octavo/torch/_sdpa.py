@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ._ops import attention
 
-# Fewer query rows than this fill no tile of 64 rows, while all of K and V would still be quantised anew.
+# Fewer query rows than this fill no tile of 64 rows, while in 8 bits all of K and V would still be quantised anew.
 MIN_QUERIES = 16
 
 
@@ -27,6 +27,7 @@ def why_not(
     enable_gqa: bool = False,
     *,
     min_queries: int = MIN_QUERIES,
+    precision: str = "fp8",
 ) -> str:
     """Why a call of scaled_dot_product_attention stays with torch; "" where Octavo computes it."""
     if query.is_nested or key.is_nested or value.is_nested:
@@ -45,12 +46,16 @@ def why_not(
     dtype, device = query.dtype, query.device
     if dtype not in _DTYPES:
         return f"dtype is {dtype}"
+    wanted = _DTYPE_OF.get(precision, dtype)
+    if dtype != wanted:
+        return f"dtype is {dtype}: must be {wanted} where precision is {precision}"
     if not dtype == key.dtype == value.dtype or not device == key.device == value.device:
         return "dtypes or devices differ"
     if device.type not in ("cuda", "cpu"):
         return f"device is {device.type}"
     if q[2] < min_queries:
-        return f"fewer than {min_queries} query rows, as when decoding: K and V would be quantised anew for them"
+        cost = "K and V would be quantised anew for them" if precision == "fp8" else "they fill no tile"
+        return f"fewer than {min_queries} query rows, as when decoding: {cost}"
     if q[1] != k[1] and not enable_gqa:
         return "head counts differ without enable_gqa"
     if k[2] == 0 or k[1] == 0 or q[1] % k[1] != 0 or k[:3] != v[:3] or q[0] != k[0] or q[3] != k[3]:
@@ -65,6 +70,7 @@ def why_not(
 
 
 _DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+_DTYPE_OF = {"bf16": torch.bfloat16, "fp16": torch.float16}  # by precision
 
 
 _hopper: dict[int, bool] = {}  # by device
@@ -86,26 +92,29 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     *,
+    precision: str = "fp8",
     recipe: str | None = None,
     softmax: str = "exact",
 ) -> Tensor:
-    """torch.nn.functional.scaled_dot_product_attention in 8 bits, arguments and masks as torch defines them.
+    """torch.nn.functional.scaled_dot_product_attention in 8 bits, or in 16, arguments and masks as torch defines them.
 
     query      [b, hq, sq, d], key [b, hkv, sk, d], value [b, hkv, sk, dv] in float32, float16 or bfloat16; hq a
                multiple of hkv, different only with enable_gqa. Returns [b, hq, sq, dv]
     attn_mask  must be None, dropout_p 0: else NotImplementedError, which sdpa_override() avoids by calling torch's
     is_causal  query i sees keys up to i ("top-left"), also where sq and sk differ
     scale      default 1 / sqrt(d)
-    recipe, softmax
+    precision, recipe, softmax
                as in octavo.attention()
 
     Source: Shah et al. 2024 (FlashAttention-3), section 3.3; docs/data_path.md.
     """
     query, key, value = _autocast(query, key, value)
-    reason = why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, min_queries=1)
+    reason = why_not(
+        query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, min_queries=1, precision=precision
+    )
     if reason:
         raise NotImplementedError(f"octavo.torch.scaled_dot_product_attention: {reason}")
-    return _compute(query, key, value, is_causal, scale, recipe, softmax)
+    return _compute(query, key, value, is_causal, scale, precision, recipe, softmax)
 
 
 def _autocast(*operands: Tensor) -> tuple[Tensor, ...]:
@@ -123,6 +132,7 @@ def _compute(
     value: Tensor,
     is_causal: bool,
     scale: float | None,
+    precision: str,
     recipe: str | None,
     softmax: str,
     softcap: float = 0.0,
@@ -135,8 +145,9 @@ def _compute(
         # Octavo's masks are aligned with the last keys: i + sk - sq + right = i.
         window = (None, sq - sk)
     out = attention(
-        query, key, value, window=window, softcap=softcap, sm_scale=scale, recipe=recipe, softmax=softmax, layout="bhsd"
-    )
+        query, key, value, window=window, softcap=softcap, sm_scale=scale, precision=precision, recipe=recipe,
+        softmax=softmax, layout="bhsd",
+    )  # fmt: skip
     assert isinstance(out, Tensor)
     return out
 
@@ -169,9 +180,9 @@ _overrides: list["_Override"] = []  # in place, the last one first in line
 class _Override:
     """What sdpa_override() returns: in place from then on, until remove() or the end of a with block."""
 
-    def __init__(self, recipe: str | None, softmax: str, min_queries: int) -> None:
+    def __init__(self, precision: str, recipe: str | None, softmax: str, min_queries: int) -> None:
         self.report = Report()
-        self._recipe, self._softmax, self._min_queries = recipe, softmax, min_queries
+        self._precision, self._recipe, self._softmax, self._min_queries = precision, recipe, softmax, min_queries
         self._before: Callable[..., Tensor] = torch.nn.functional.scaled_dot_product_attention
         _overrides.append(self)
         torch.nn.functional.scaled_dot_product_attention = self._route
@@ -215,27 +226,31 @@ class _Override:
     ) -> Tensor:
         if self in _overrides:
             q, k, v = _autocast(query, key, value)
-            reason = why_not(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa, min_queries=self._min_queries)
+            reason = why_not(
+                q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa, min_queries=self._min_queries,
+                precision=self._precision,
+            )  # fmt: skip
             reason = reason or ("arguments are unknown: " + ", ".join(unknown) if unknown else "")
             self.report.count(reason)
             if not reason:
-                return _compute(q, k, v, is_causal, scale, self._recipe, self._softmax)
+                return _compute(q, k, v, is_causal, scale, self._precision, self._recipe, self._softmax)
         return self._next()(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, **unknown
         )
 
 
 def sdpa_override(
-    *, recipe: str | None = None, softmax: str = "exact", min_queries: int = MIN_QUERIES
+    *, precision: str = "fp8", recipe: str | None = None, softmax: str = "exact", min_queries: int = MIN_QUERIES
 ) -> _Override:
     """Routes every torch.nn.functional.scaled_dot_product_attention of the process here.
 
         with octavo.torch.sdpa_override() as report: ..     # or
         override = octavo.torch.sdpa_override(); ..; print(override.remove())
 
-    Calls that Octavo does not compute (attn_mask, dropout, gradients, other devices: why_not()) and those of fewer
-    than `min_queries` query rows, such as decoding steps, stay with torch. The report counts both, by reason; calls
-    inside torch.compile are routed while they are traced and not counted. Modules that imported the function by name
-    before keep torch's.
+    Calls that Octavo does not compute (attn_mask, dropout, gradients, other devices, with precision "bf16" or "fp16"
+    operands of another type: why_not()) and those of fewer than `min_queries` query rows, such as decoding steps, stay
+    with torch. The report counts both, by reason; calls inside torch.compile are routed while they are traced and not
+    counted. Modules that imported the function by name before keep torch's. precision, recipe and softmax are those of
+    octavo.attention().
     """
-    return _Override(recipe, softmax, min_queries)
+    return _Override(precision, recipe, softmax, min_queries)
