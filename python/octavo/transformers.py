@@ -5,9 +5,9 @@
     report = octavo.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(.., attn_implementation="octavo")
 
-Prefill runs in 8 bits, or in 16 where register() is told so. Decoding steps, padding masks and what else why_not() names stay with torch's
-scaled_dot_product_attention; the report says how often and why. Torch has no softcap: models with one decode in 8 bits,
-and their padding masks raise NotImplementedError, as do models with attention sinks.
+Prefill runs in 8 bits, or in 16 where register() is told so. Decoding steps, padding masks and what else why_not() names
+stay with torch's scaled_dot_product_attention; the report says how often and why. Torch has no softcap: models with one
+decode here as well, and their padding masks raise NotImplementedError, as do models with attention sinks.
 """
 
 from typing import Any

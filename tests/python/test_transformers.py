@@ -23,7 +23,7 @@ def model_of(name, implementation, device, dtype=torch.float32):
     torch.manual_seed(1)
     config = MODELS[name]()
     config._attn_implementation = "eager" if name == "gemma2" and implementation == "sdpa" else implementation
-    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval().to(device)
+    return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval().to(device, dtype)
 
 
 @on_devices
@@ -51,12 +51,11 @@ def test_prefill_and_generation(name, device):
 def test_prefill_in_16_bits(name, device):
     report = octavo.transformers.register("octavo-bf16", precision="bf16")
     tokens = torch.randint(1, 128, (2, 70), generator=torch.Generator().manual_seed(3)).to(device)
+    models = [model_of(name, implementation, device, torch.bfloat16) for implementation in ("sdpa", "octavo-bf16")]
     with torch.no_grad():
-        want = model_of(name, "sdpa", device)(tokens, output_hidden_states=True).hidden_states[-1]
-        model = model_of(name, "octavo-bf16", device, torch.bfloat16)
-        got = model(tokens, output_hidden_states=True).hidden_states[-1].float()
-    # All layers of the model are in BF16, not its attention alone.
-    assert torch.nn.functional.cosine_similarity(got.flatten(), want.flatten(), dim=0) > 0.999
+        want, got = (x(tokens, output_hidden_states=True).hidden_states[-1].float().flatten() for x in models)
+    # Measured with weights rounded to BF16: 0.99999 (llama) and 0.99997 (gemma2); 8 bits leave 0.9995 and 0.999.
+    assert torch.nn.functional.cosine_similarity(got, want, dim=0) > 0.9999
     assert report.calls == 2 and report.kept.total() == 0
 
 

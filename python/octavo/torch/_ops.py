@@ -83,7 +83,7 @@ def _compute(
 
 
 def _compute_with_lse(*arguments: Any) -> Any:
-    return _compute(*arguments, return_lse=True)
+    return _compute(*arguments, True)
 
 
 def _trace(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Tensor:
