@@ -2,6 +2,7 @@
 """The operators octavo::attention and octavo::attention_with_lse, their shapes for tracing, and the call that users make."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ def _new_lse(q: Tensor, layout: str) -> Tensor:
 
 
 def _compute(
+    return_lse: bool,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -51,7 +53,6 @@ def _compute(
     out_dtype: torch.dtype | None,
     layout: str,
     engine: str,
-    return_lse: bool = False,
 ) -> Any:
     descales = (q_descale, k_descale, v_descale)
     operands = [
@@ -82,10 +83,6 @@ def _compute(
     return out, torch.as_tensor(lse)
 
 
-def _compute_with_lse(*arguments: Any) -> Any:
-    return _compute(*arguments, True)
-
-
 def _trace(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Tensor:
     *_, out_dtype, layout, _ = others
     return _new_output(q, v, out_dtype, layout)
@@ -105,8 +102,8 @@ def _define(name: str, results: str, compute: Callable[..., Any], trace: Callabl
     torch.library.register_fake(f"octavo::{name}", trace, lib=_LIBRARY)
 
 
-_define("attention", "Tensor", _compute, _trace)
-_define("attention_with_lse", "(Tensor, Tensor)", _compute_with_lse, _trace_with_lse)
+_define("attention", "Tensor", partial(_compute, False), _trace)
+_define("attention_with_lse", "(Tensor, Tensor)", partial(_compute, True), _trace_with_lse)
 _attention = torch.ops.octavo.attention.default
 _attention_with_lse = torch.ops.octavo.attention_with_lse.default
 
