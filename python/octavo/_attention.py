@@ -67,7 +67,7 @@ def attention(
                    "default", or "block" (with q or k in int8 "block+int8") where an operand is quantised already.
                    With int8 a NaN in k reaches all rows of the query tiles that visit its 128 keys, causal or not
     softmax        "exact", or "direct": E4M3 codes straight from the scores
-    accumulator    "hopper" (bit-true model of the tensor cores) or "fp32"
+    accumulator    "hopper" (bit-true model of the tensor cores) or "fp32"; of FP8 products, those of 16 bits sum in FP32
     promote_every  key tiles of 128 between promotions of P V to FP32; 0: never
     num_splits     1 to 64 ranges of keys attended by themselves and merged by their LSE
     key_lengths    valid keys of each batch entry: integers, or an int32 CUDA tensor [b], which is not read
