@@ -46,9 +46,9 @@ Metadata describe_output(const Options& options, const AttentionParams& params,
   metadata["octavo.engine"] = stats.engine;
   metadata["octavo.prefix"] = options.prefix;
   if (stats.engine == "reference") return metadata;  // to which the rest does not apply
-  metadata["octavo.precision"] = precision_name(params.precision);
+  metadata["octavo.precision"] = precision_name(stats.precision);
   metadata["octavo.splits"] = options.numeric.splits;
-  if (params.precision != Precision::fp8) return metadata;
+  if (stats.precision != Precision::fp8) return metadata;
   metadata["octavo.softmax"] = softmax_name(params.softmax);
   metadata["octavo.accumulator"] = accumulator_name(params.accumulator);
   metadata["octavo.promote"] = options.numeric.promote;

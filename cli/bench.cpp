@@ -33,8 +33,8 @@ L2, by graph replay, and its bytes a second beside those of a device-to-device c
 
 octavo bench gpu PROBLEM.. times the Hopper forward pass on N(0, 1) in BF16 in device memory: the
 kernel alone on quantised operands, and end to end, each after 250 ms of rest. Of a problem dist,
-seed and layout do not count; precision, in, acc and promote are refused. Without PROBLEM: the 36
-points of the FlashAttention papers.
+seed and layout do not count; precision=fp16, in, acc and promote are refused. Without PROBLEM: the
+36 points of the FlashAttention papers.
 
 Examples:
   octavo bench

@@ -109,8 +109,9 @@ void Call::describe_in(Metadata& metadata) const {
 
 void NumericFlags::add_to(Command& command) {
   command.group("How it is computed");
-  command.option("--precision", "NAME", precision,
-                 "fp8, or bf16 or fp16: operands of that type multiplied as they are, no recipe");
+  command.option(
+      "--precision", "NAME", precision,
+      "fp8; bf16 or fp16: operands of that type multiplied as they are; auto: the faster one");
   command.option(
       "--recipe", "NAME", recipe,
       "per_tensor, per_head, block, fp8, default or strict_causal; +rotate, +smooth, +int8 "

@@ -60,13 +60,15 @@ run_attention() {
     points+=("b$((16384 / s)) s$s h$((2048 / d)) d$d $mask recipe=block softmax=direct")
   done; done; done
   stage bench_direct 120 "$octavo" bench gpu --reps 20 --json "$out/attention_direct.json" "${points[@]}"
+  stage bench_bf16 120 "$octavo" bench gpu --reps 20 --json "$out/attention_bf16.json" \
+    "${points[@]/recipe=block softmax=direct/precision=bf16}"
   stage bench_direct_default 60 "$octavo" bench gpu --reps 20 --json "$out/attention_direct_default.json" \
     "b16 s1024 h32 d64 softmax=direct" "b4 s4096 h32 d64 softmax=direct" "b2 s8192 h32 d64 softmax=direct" \
     "b1 s16384 h32 d64 softmax=direct" "b16 s1024 h16 softmax=direct" "b4 s4096 h16 softmax=direct" \
     "b2 s8192 h16 softmax=direct" "b1 s16384 h16 softmax=direct"
   stage bench_sdpa 120 python3 bench/sdpa_torch.py "$out/sdpa.json" --reps 20
   kill $sampler 2>/dev/null
-  cat "$out"/bench_{attention,default,direct,direct_default,sdpa}.log
+  cat "$out"/bench_{attention,default,direct,bf16,direct_default,sdpa}.log
 }
 
 # While it runs, the SM clock is sampled: rates mean little without it.

@@ -31,6 +31,9 @@ enum class Precision : std::uint8_t {
   fp8,   ///< 8 bits: Q, K and V as the recipe says, P in E4M3
   bf16,  ///< Q, K and V in BF16 as they are, P in BF16
   fp16,  ///< the same in FP16
+  /// bf16 or fp16 where q, k and v have that type and quantising them should cost a Hopper GPU more
+  /// than it gains: short sequences. Recipe, softmax and promote_every are those of fp8.
+  automatic,
 };
 
 /// How P = softmax numerators reach E4M3.
@@ -94,8 +97,9 @@ struct AttentionParams {
 
 /// What ran, and how the FP8 casts went.
 struct AttentionStats {
-  std::string engine;     ///< the engine that ran
-  CastCounts q, k, v, p;  ///< filled by the emulation only, where precision is fp8
+  std::string engine;                    ///< the engine that ran
+  Precision precision = Precision::fp8;  ///< in what it computed
+  CastCounts q, k, v, p;                 ///< filled by the emulation only, where precision is fp8
 };
 
 /// Computes params.out (and params.lse). Throws Error; on an error nothing has been written.

@@ -26,7 +26,7 @@ _Lengths: TypeAlias = Any  # integers: a list, a numpy array, a tensor in host m
 _DType: TypeAlias = Any  # "bf16", numpy.float16, ml_dtypes.bfloat16, torch.bfloat16, ..
 _Window: TypeAlias = tuple[int | None, int | None] | None
 _Layout: TypeAlias = Literal["bshd", "bhsd"]
-_Precision: TypeAlias = Literal["fp8", "bf16", "fp16"]
+_Precision: TypeAlias = Literal["fp8", "bf16", "fp16", "auto"]
 _Softmax: TypeAlias = Literal["exact", "direct"]
 _Accumulator: TypeAlias = Literal["hopper", "fp32"]
 

@@ -61,7 +61,9 @@ def attention(
     softcap        scores become softcap tanh(score / softcap); 0: off
     sm_scale       default 1 / sqrt(d)
     precision      "fp8": 8 bits, Q, K and V as the recipe says. "bf16" or "fp16": q, k and v have that type already,
-                   nothing is quantised, and P has it too: no recipe, softmax "exact", promote_every 1
+                   nothing is quantised, and P has it too: no recipe, softmax "exact", promote_every 1. "auto": that
+                   of q, k and v where quantising should cost a Hopper GPU more than it gains, as with short
+                   sequences, else "fp8"
     recipe         what Q, K and V become: "per_tensor", "per_head", "block", "fp8", "default" (of Q and K int8) or
                    "strict_causal", with "+rotate", "+smooth", "+int8" or "+e5m2" behind it where wanted. None:
                    "default", or "block" (with q or k in int8 "block+int8") where an operand is quantised already.

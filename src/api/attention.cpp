@@ -25,7 +25,9 @@ const std::vector<Engine>& engines() {
 
 AttentionStats attention_forward(const AttentionParams& params) {
   const AttentionProblem problem = validate(params);
-  return choose_engine(engines(), params.engine, problem).run(problem);
+  AttentionStats stats = choose_engine(engines(), params.engine, problem).run(problem);
+  stats.precision = problem.precision;
+  return stats;
 }
 
 QuantizedQkv quantize(const QuantizeParams& params) {

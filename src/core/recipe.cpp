@@ -129,15 +129,17 @@ const char* precision_name(Precision precision) noexcept {
     case Precision::fp8: return "fp8";
     case Precision::bf16: return "bf16";
     case Precision::fp16: return "fp16";
+    case Precision::automatic: return "auto";
   }
   return "?";
 }
 
 Precision parse_precision(const std::string& name) {
-  for (const Precision x : {Precision::fp8, Precision::bf16, Precision::fp16}) {
+  for (const Precision x :
+       {Precision::fp8, Precision::bf16, Precision::fp16, Precision::automatic}) {
     if (name == precision_name(x)) return x;
   }
-  refuse("precision", name, "fp8, bf16 or fp16");
+  refuse("precision", name, "fp8, bf16, fp16 or auto");
 }
 
 const char* softmax_name(SoftmaxPath path) noexcept {

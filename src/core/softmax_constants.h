@@ -14,6 +14,10 @@ namespace octavo {
 /// cannot saturate, and the smallest E4M3 value stands for 2^-17 of the row's largest weight.
 inline constexpr float kPExponentShift = 8.0f;
 
+/// Where P is rounded to 16 bits, whose error does not depend on its size, m stays what it is until
+/// a score exceeds it by this: p is at most 2^15, within FP16, and O seldom needs to be rescaled.
+inline constexpr float kMaximumSlack = 7.0f;
+
 /// Centres the mantissa error of the direct path: an E4M3 pattern read as a number is a piecewise
 /// linear log2, too large by up to 0.086 between powers of two. With this shift the codes' values
 /// average to p over a uniform fraction (numerical search, docs/numerics.md).

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "core/choose_precision.h"
 #include "core/parallel.h"
 #include "core/split.h"
 #include "core/tile_table.h"
@@ -350,7 +351,7 @@ void check_formats(const Judge& judge, const AttentionProblem& problem) {
 
 /// Where nothing is quantised, nothing may be said about how.
 void check_precision(const Judge& judge, const AttentionParams& params) {
-  if (params.precision == Precision::fp8) return;
+  if (params.precision == Precision::fp8 || params.precision == Precision::automatic) return;
   const std::string where = std::string("where precision is ") + precision_name(params.precision);
   const DType type = params.precision == Precision::bf16 ? DType::bf16 : DType::f16;
   for (const auto& [name, x] : {std::pair{"q", &params.q}, {"k", &params.k}, {"v", &params.v}}) {
@@ -478,7 +479,9 @@ AttentionProblem validate(const AttentionParams& params) {
   check_outputs(judge, params, problem.dims);
   check_scalars(judge, params);
   check_precision(judge, params);
-  problem.precision = params.precision;
+  problem.precision = params.precision == Precision::automatic
+                          ? choose_precision(params, problem.dims)
+                          : params.precision;
   problem.key_lengths = check_key_lengths(judge, params.key_lengths, problem.dims);
   problem.recipe = resolve_recipe(judge, params, problem);
   check_formats(judge, problem);
@@ -495,9 +498,10 @@ AttentionProblem validate(const AttentionParams& params) {
       params.sm_scale ? *params.sm_scale : 1.0 / std::sqrt(static_cast<double>(problem.dims.d));
   problem.softcap = params.softcap;
   problem.mask = params.mask;
-  problem.softmax = params.softmax;
+  const bool fp8 = problem.precision == Precision::fp8;
+  problem.softmax = fp8 ? params.softmax : SoftmaxPath::exact;
   problem.accumulator = params.accumulator;
-  problem.promote_every = params.promote_every;
+  problem.promote_every = fp8 ? params.promote_every : 1;
   problem.num_splits = params.num_splits;
   problem.threads = resolve_threads(params.threads);
   problem.progress = params.progress;

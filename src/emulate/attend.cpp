@@ -81,7 +81,8 @@ void attend_split(Tile& tile, const AttentionProblem& problem, const Quantisers&
     qk(tile, kv, key_tile, quantisers.k.format(), problem.accumulator);
     softmax(tile,
             {mask, n, kv.k_descale.data() + n, quantisers.k.granularity() == Granularity::token,
-             score_scale(problem.sm_scale, problem.softcap), problem.softmax});
+             score_scale(problem.sm_scale, problem.softcap), problem.softmax,
+             problem.precision == Precision::fp8 ? 0.0f : kMaximumSlack});
     requantise_p(
         tile,
         {mask, n, kv.v_descale.data() + n, quantisers.v.granularity() == Granularity::token,

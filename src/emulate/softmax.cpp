@@ -43,8 +43,8 @@ void softmax(Tile& tile, const SoftmaxStep& step) {
     scale_row(tile, step, i);
     const float* s = tile.s + i * tile.block_n;
     const float m_old = tile.row_m[i];
-    const float m_new =
-        std::fmax(m_old, (simd::stages().row_max(s, tile.block_n) - tile.zero) * tile.factor[i]);
+    const float largest = (simd::stages().row_max(s, tile.block_n) - tile.zero) * tile.factor[i];
+    const float m_new = largest > m_old + step.slack ? largest : m_old;
     tile.row_m[i] = m_new;
     const bool seen = m_new != kMinusInfinity;
     tile.alpha[i] = seen ? exp2_one(m_old - m_new) : 1.0f;

@@ -4,6 +4,7 @@
 //   t     = S * factor          factor = descale_q * descale_k * sm_scale * log2 e
 //   m_new = max(m_old, max t)   alpha = 2^(m_old - m_new)
 //   p     = 2^(t - m_new + 8)                                  (exact path)
+//   16 bits: m_new = m_old unless max t > m_old + 7
 //   l <- l * alpha + sum p      FP32, 8 residues; only where V has a descale per key, or 16 bits
 //                               (pv.h)
 //
@@ -26,6 +27,7 @@ struct SoftmaxStep {
   bool k_per_token;
   ScoreScale scale;
   SoftmaxPath path;
+  float slack;  // of m: kMaximumSlack where P is rounded to 16 bits, else 0
 };
 
 void softmax(Tile& tile, const SoftmaxStep& step);

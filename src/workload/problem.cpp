@@ -23,6 +23,14 @@ constexpr std::size_t kMaxLine = 4096;   // characters; longer lines are mistake
   throw Error(ErrorCode::invalid_argument, "problem: " + sentence);
 }
 
+Precision parse_fixed_precision(std::string_view text) {
+  const Precision precision = parse_precision(std::string(text));
+  if (precision == Precision::automatic) {
+    fail("precision is 'auto'; must be fp8, bf16 or fp16, so that a line says what is computed");
+  }
+  return precision;
+}
+
 // Reads the tokens of one line into a problem, each field at most once.
 class Parser {
  public:
@@ -116,7 +124,7 @@ class Parser {
         {"lens", [](auto& p, auto a, auto v) { p.lens = parse_lengths(a, v); }},
         {"scale", [](auto& p, auto a, auto v) { p.scale = parse_positive(a, v); }},
         {"softcap", [](auto& p, auto a, auto v) { p.softcap = parse_positive_float(a, v); }},
-        {"precision", [](auto& p, auto, auto v) { p.precision = parse_precision(std::string(v)); }},
+        {"precision", [](auto& p, auto, auto v) { p.precision = parse_fixed_precision(v); }},
         {"recipe", [](auto& p, auto, auto v) { p.recipe = parse_recipe(std::string(v)); }},
         {"softmax", [](auto& p, auto, auto v) { p.softmax = parse_softmax(std::string(v)); }},
         {"acc", [](auto& p, auto, auto v) { p.acc = parse_accumulator(std::string(v)); }},

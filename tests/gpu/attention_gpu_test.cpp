@@ -30,7 +30,8 @@ Problem parse(const std::string& line) { return workload::parse_problem(line); }
 
 /// Whether the Hopper kernels compute it with direct softmax, too.
 bool takes_direct(const Problem& p) {
-  return p.recipe.v != Granularity::token && p.recipe.kv_format == DType::f8_e4m3;
+  return p.precision == Precision::fp8 && p.recipe.v != Granularity::token &&
+         p.recipe.kv_format == DType::f8_e4m3;
 }
 
 /// The same problem with settings that the Hopper kernels have.
@@ -41,7 +42,8 @@ Problem for_sm90(Problem p) {
   return p;
 }
 
-/// Whether it ran: FP8 operands off 16-byte boundaries are refused, and only those.
+/// Whether it ran: operands that are read in place, off 16-byte boundaries, are refused, and only
+/// those.
 bool expect_agrees(const Problem& p) {
   try {
     const workload::Verdict v = workload::verify_problem(p, "sm90", "emulate");
@@ -49,7 +51,8 @@ bool expect_agrees(const Problem& p) {
     return true;
   } catch (const Error& error) {
     const bool boundaries = std::string(error.what()).find("16 bytes") != std::string::npos;
-    EXPECT_TRUE(is_fp8(p.in) && boundaries) << workload::format_problem(p) << ": " << error.what();
+    const bool in_place = is_fp8(p.in) || p.precision != Precision::fp8;
+    EXPECT_TRUE(in_place && boundaries) << workload::format_problem(p) << ": " << error.what();
     return false;
   }
 }
@@ -73,11 +76,13 @@ TEST(AttentionGpu, SmokeOfEveryKernel) {
           "recipe=strict_causal+e5m2", "recipe=block causal softmax=direct",
           "softcap=20 softmax=direct", "recipe=block+int8 causal", "recipe=fp8 softcap=20",
           "recipe=strict_causal+int8 causal", "recipe=block+int8 causal softmax=direct",
-          "recipe=fp8 softcap=20 softmax=direct"}) {
+          "recipe=fp8 softcap=20 softmax=direct", "precision=bf16 causal", "precision=fp16",
+          "precision=bf16 softcap=20", "precision=fp16 softcap=20 causal"}) {
       expect_agrees(parse(std::string("sq70 sk200 hq2 hkv1 ") + dims + " " + kind));
     }
   }
   expect_agrees(parse("sq70 sk200 splits=2"));
+  expect_agrees(parse("sq70 sk200 h2 splits=2 precision=bf16"));
 }
 
 TEST(AttentionGpu, Lengths) {
@@ -121,6 +126,57 @@ TEST(AttentionGpu, MasksHeadsAndLayouts) {
                 "s300 softcap=5 causal"});
 }
 
+TEST(AttentionGpu, SixteenBits) {
+  std::vector<std::string> lines;
+  for (const int s : {1, 3, 63, 64, 65, 113, 127, 128, 129, 191, 192, 193, 799, 1023}) {
+    const std::string n = std::to_string(s);
+    for (const char* dims : {" h2", " h2 d64 causal", " h2 d256 causal", " h2 d192 dv128"}) {
+      lines.push_back("s" + n + dims + " precision=bf16");
+    }
+    lines.push_back("sq70 sk" + n + " h2 d96 causal precision=fp16");
+    lines.push_back("sq" + n + " sk300 h2 causal precision=fp16");
+  }
+  for (const char* line : {"sq1 sk1000 causal",
+                           "sq200 sk64 causal",
+                           "sq8 sk4224 window=100,0",
+                           "s500 window=64,64",
+                           "s500 window=0,0",
+                           "s500 d64 window=all,30",
+                           "s500 d256 window=200,all",
+                           "b3 s300 lens=300,130,0 causal",
+                           "b3 s300 d256 lens=1,130,299",
+                           "b2 s300 d64 lens=129,0",
+                           "b2 sq100 sk600 lens=64,599 window=50,50",
+                           "s300 hq8 hkv2 d64",
+                           "s300 hq8 hkv1 causal",
+                           "b2 s200 hq12 hkv3 d96",
+                           "s300 h3 layout=bhsd",
+                           "s300 h3 layout=packed causal",
+                           "s300 d72 h2",
+                           "s300 d40 h2 causal",
+                           "s300 d80 h2",
+                           "s300 d160 h2",
+                           "s300 d64 dv256 h2",
+                           "s300 d256 dv64 h2",
+                           "s300 d192 dv64 h2",
+                           "s300 d128 dv72 h2",
+                           "s300 h2 out=f32",
+                           "s300 h2 out=f16 causal",
+                           "b65 s3 h2 d64",
+                           "s300 scale=0.5",
+                           "s300 softcap=5 causal",
+                           "sq50 sk3000 h2 splits=4",
+                           "sq50 sk3000 h2 d256 splits=5 causal",
+                           "s1000 h2 dist=outlier",
+                           "s1000 h2 dist=channel",
+                           "s1000 h2 d64 dist=sink causal",
+                           "s1000 h2 dist=wide"}) {
+    lines.push_back(std::string(line) + " precision=bf16");
+    lines.push_back(std::string(line) + " precision=fp16");
+  }
+  expect_agree(lines);
+}
+
 TEST(AttentionGpu, RecipesAndStoredOperands) {
   for (const char* recipe :
        {"per_tensor", "per_head", "block", "fp8", "strict_causal", "block+e5m2", "fp8+e5m2",
@@ -140,7 +196,7 @@ TEST(AttentionGpu, Distributions) {
 }
 
 TEST(AttentionGpu, ProblemFiles) {
-  for (const char* name : {"shapes", "masks", "recipes", "distributions"}) {
+  for (const char* name : {"shapes", "masks", "recipes", "distributions", "precisions"}) {
     for (Problem p :
          workload::read_problem_file(std::string(OCTAVO_PROBLEMS) + "/" + name + ".txt")) {
       expect_agrees(for_sm90(p));
@@ -159,7 +215,8 @@ TEST(AttentionGpu, RandomProblems) {
 /// The error against double precision is the emulation's, within 3 % of itself.
 TEST(AttentionGpu, AccuracyIsTheEmulations) {
   for (const char* dist : {"normal", "outlier", "channel", "sink", "wide"}) {
-    for (const char* how : {"", " softmax=direct", " recipe=fp8", " recipe=fp8 softmax=direct"}) {
+    for (const char* how : {"", " softmax=direct", " recipe=fp8", " recipe=fp8 softmax=direct",
+                            " precision=bf16", " precision=fp16 out=f32"}) {
       const Problem p = parse(std::string("s1500 h2 dist=") + dist + how);
       const auto gpu = workload::verify_problem(p, "sm90", "reference");
       const auto cpu = workload::verify_problem(p, "emulate", "reference");
@@ -207,7 +264,8 @@ class Call {
     params.q = upload(inputs.q);
     params.k = upload(inputs.k);
     params.v = upload(inputs.v);
-    params.recipe = p.recipe;
+    params.precision = p.precision;
+    if (p.precision == Precision::fp8) params.recipe = p.recipe;
     params.mask = p.mask;
     params.softcap = p.softcap;
     params.key_lengths = p.lens;
@@ -263,6 +321,28 @@ std::vector<std::uint8_t> emulated(const Problem& p, const workload::Inputs& inp
   return output_of("emulate", p, inputs);
 }
 
+/// In 16 bits K and V are read where they are: what stands past an entry's keys must not matter.
+TEST(AttentionGpu, SixteenBitsPastTheKeysMayBeAnything) {
+  for (const char* line : {"b3 s300 hq4 hkv2 lens=300,130,1 precision=bf16",
+                           "b2 s300 h2 d64 causal lens=191,64 precision=fp16",
+                           "b3 s200 h2 d256 lens=65,190,0 precision=bf16",
+                           "b2 s300 h2 d96 lens=129,299 splits=2 precision=fp16"}) {
+    const Problem p = parse(line);
+    const workload::Inputs inputs = workload::generate(p);
+    const auto want = output_of("sm90", p, inputs);
+    for (const TensorView* x : {&inputs.k, &inputs.v}) {
+      for (std::int64_t b = 0; b < p.b; ++b) {
+        for (std::int64_t s = p.lens[static_cast<std::size_t>(b)]; s < p.sk; ++s) {
+          const std::int64_t row = x->shape[2] * x->shape[3];
+          auto* values = static_cast<std::uint16_t*>(x->data) + (b * p.sk + s) * row;
+          std::fill(values, values + row, std::uint16_t{0x7fff});  // NaN in both types
+        }
+      }
+    }
+    EXPECT_EQ(output_of("sm90", p, inputs), want) << line;
+  }
+}
+
 double relative_l2(const std::vector<std::uint8_t>& got, const std::vector<std::uint8_t>& want) {
   double difference = 0, norm = 0;
   for (std::size_t i = 0; i + 1 < got.size(); i += 2) {
@@ -277,8 +357,8 @@ double relative_l2(const std::vector<std::uint8_t>& got, const std::vector<std::
 
 constexpr double kSame = 2e-3;  // emulation_bounds
 
-TEST(AttentionGpu, GraphReplaysWithNewContents) {
-  Call call(parse("s500 h2 causal"));
+void expect_graph_replays(const std::string& how) {
+  Call call(parse("s500 h2 causal" + how));
   cudaStream_t stream;
   sm90::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
   call.run(stream);  // loads the kernels
@@ -290,7 +370,7 @@ TEST(AttentionGpu, GraphReplaysWithNewContents) {
   sm90::check(cudaStreamEndCapture(stream, &graph), "capture");
   sm90::check(cudaGraphInstantiate(&executable, graph, 0), "graph");
   for (const char* line : {"s500 h2 causal seed=3", "s500 h2 causal dist=wide seed=4"}) {
-    const Problem p = parse(line);
+    const Problem p = parse(line + how);
     const workload::Inputs inputs = workload::generate(p);
     const TensorView* views[] = {&inputs.q, &inputs.k, &inputs.v};
     for (std::size_t i = 0; i < 3; ++i) {
@@ -307,8 +387,13 @@ TEST(AttentionGpu, GraphReplaysWithNewContents) {
   cudaStreamDestroy(stream);
 }
 
-TEST(AttentionGpu, KeyLengthsFromDeviceMemory) {
-  Call call(parse("b2 sq100 sk400 h2"));
+TEST(AttentionGpu, GraphReplaysWithNewContents) {
+  expect_graph_replays("");
+  expect_graph_replays(" precision=bf16");
+}
+
+void expect_lengths_from_device(const std::string& how) {
+  Call call(parse("b2 sq100 sk400 h2" + how));
   DeviceBytes lengths(8);
   for (const std::vector<std::int32_t>& values : {std::vector<std::int32_t>{400, 130}, {1, 399}}) {
     lengths.upload(values.data(), 8);
@@ -319,11 +404,17 @@ TEST(AttentionGpu, KeyLengthsFromDeviceMemory) {
   }
 }
 
+TEST(AttentionGpu, KeyLengthsFromDeviceMemory) {
+  expect_lengths_from_device("");
+  expect_lengths_from_device(" precision=bf16");
+}
+
 /// Ten thousand launches of mixed shapes on two streams: the forward pass is deterministic.
 TEST(AttentionGpu, TenThousandLaunchesAreBitEqual) {
   std::vector<std::unique_ptr<Call>> calls;
   for (const char* line : {"s300 h4 causal", "b2 s129 h3 d64 recipe=block", "sq70 sk1000 h2 d256",
-                           "s200 h2 recipe=strict_causal causal"}) {
+                           "s200 h2 recipe=strict_causal causal", "s700 h3 precision=bf16 causal",
+                           "b2 s300 h2 d256 precision=fp16"}) {
     for (int stream = 0; stream < 2; ++stream) calls.push_back(std::make_unique<Call>(parse(line)));
   }
   cudaStream_t streams[2];

@@ -101,6 +101,13 @@ def test_16_bits_round_the_weights_only(precision, name):
     np.testing.assert_allclose(lse, want_lse, rtol=1e-4, atol=1e-4)
 
 
+def test_auto_takes_16_bits_for_short_sequences():
+    q, k, v = qkv(dtype="bf16")
+    assert same_bits(octavo.attention(q, k, v, precision="auto"), octavo.attention(q, k, v, precision="bf16"))
+    q, k, v = (x.astype(np.float32) for x in (q, k, v))
+    assert same_bits(octavo.attention(q, k, v, precision="auto"), octavo.attention(q, k, v))
+
+
 @pytest.mark.parametrize(
     "shape", [{"hq": 6, "hkv": 1}, {"d": 8}, {"d": 96, "dv": 40}, {"d": 256, "sk": 300}, {"sq": 1}], ids=str
 )

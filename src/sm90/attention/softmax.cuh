@@ -3,7 +3,8 @@
 //
 //   m_new = max(m_old, factor * max S)   alpha = 2^(m_old - m_new)   p = 2^(S * factor - m_new + 8)
 //
-// p replaces S. Where a row has seen no key, p is 0.
+// p replaces S. Where a row has seen no key, p is 0. In 16 bits m_new is m_old until it is exceeded
+// by 7 (core/softmax_constants.h).
 #pragma once
 
 #include <cmath>
@@ -81,7 +82,9 @@ __device__ inline void update_max(const float (&s)[Traits::kScores], const float
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float m_old = state.m[half];
-    const float m_new = fmaxf(m_old, (largest[half] - Traits::kScoreZero) * factor[half]);
+    const float largest_now = (largest[half] - Traits::kScoreZero) * factor[half];
+    const float m_new = Traits::k16Bit ? (largest_now > m_old + kMaximumSlack ? largest_now : m_old)
+                                       : fmaxf(m_old, largest_now);
     state.m[half] = m_new;
     alpha[half] = ptx::exp2_approx(m_old - m_new);
   }
