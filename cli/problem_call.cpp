@@ -5,7 +5,7 @@ namespace octavo::cli {
 namespace {
 
 // Engines judge shapes, strides and types, never contents: any address will do.
-float placeholder = 1;
+alignas(16) float placeholder = 1;
 
 TensorView operand(DType dtype, workload::Layout layout, std::int64_t b, std::int64_t s,
                    std::int64_t h, std::int64_t d) {

@@ -32,7 +32,8 @@ enum class Precision : std::uint8_t {
   bf16,  ///< Q, K and V in BF16 as they are, P in BF16
   fp16,  ///< the same in FP16
   /// bf16 or fp16 where q, k and v have that type and quantising them should cost a Hopper GPU more
-  /// than it gains: short sequences. Recipe, softmax and promote_every are those of fp8.
+  /// than it gains: short sequences. Recipe, softmax and promote_every are those of fp8. Depends on
+  /// shapes, types, mask, and whether rows are on 16-byte boundaries.
   automatic,
 };
 

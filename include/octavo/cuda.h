@@ -70,15 +70,17 @@ void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStrea
 /// The geometry that repack_v_on_device and the kernels expect of an operand: all but its pointers.
 DeviceOperand device_operand(const TensorView& x, Granularity granularity, bool is_query);
 
-/// Bytes of device memory that attention_on_device needs for this call: operands in 16 or 32 bits
-/// are quantised into it, V in FP8 is brought into the kernels' layout, and with num_splits > 1
-/// parts of O and LSE wait there to be merged: num_splits b sq hq (dv + 1) floats. Throws
-/// Error{invalid_argument}.
+/// Bytes of device memory that attention_on_device needs for this call: where precision is fp8
+/// operands in 16 or 32 bits are quantised into it, V in FP8 is brought into the kernels' layout,
+/// and with num_splits > 1 parts of O and LSE wait there to be merged: num_splits b sq hq (dv + 1)
+/// floats. Throws Error{invalid_argument}.
 std::size_t attention_workspace_bytes(const AttentionParams& params);
 
 /// attention_forward() on the GPU: all tensors of `params` are in device memory, so is `workspace`
-/// (256-byte aligned, attention_workspace_bytes large). Quantises what is in 16 or 32 bits,
-/// attends, and merges split keys; no host synchronisation, no allocation. K and V in 8 bits may be
+/// (256-byte aligned, attention_workspace_bytes large). Quantises what is in 16 or 32 bits (where
+/// precision is fp8), attends, and merges split keys; no host synchronisation, no allocation. In 16
+/// bits q, k and v are read where they are: strides and bases in multiples of 16 bytes, none
+/// broadcast, and out must not overlap k or v. K and V in 8 bits may be
 /// a cache: strides and bases of q and k in multiples of 16 bytes. params.key_lengths: at most 128
 /// entries, copied into the launch; beyond that use device_key_lengths (int32 [b] in device
 /// memory), which a graph may change between replays. Throws Error{invalid_argument},

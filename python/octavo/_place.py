@@ -47,7 +47,7 @@ class TorchDevice:
         return self._torch.empty(shape, dtype=getattr(self._torch, _TORCH_TYPES[name]), device=self._device)
 
     def quantize(self, call: _octavo.Quantization, key_lengths: Any) -> tuple[Any, ...]:
-        """(q, k, v, score_shift, head_dim) with a tuple (codes [b, h, s, d], descale) an operand.
+        """(q, k, v, score_shift, head_dim) with a tuple (codes [b, h, s, d], descale, type's name) an operand.
 
         Nothing lies in the workspace any more. Rows of codes stay as far apart as the kernels' are: 16-byte strides.
         """
@@ -60,7 +60,7 @@ class TorchDevice:
         rows = operands[0][0].shape[:3]
         return (*operands, _floats(torch, workspace, shift, rows).clone(), head_dim)
 
-    def _operand(self, workspace: Any, place: Any, transposed: bool) -> tuple[Any, Any]:
+    def _operand(self, workspace: Any, place: Any, transposed: bool) -> tuple[Any, Any, str]:
         torch = self._torch
         first, shape, rows, channels, descale_first, descale_shape, name = place
         codes = workspace[first : first + math.prod(shape)].view(shape)
@@ -71,7 +71,7 @@ class TorchDevice:
             codes = codes[:, :, :rows].clone()
         codes = codes[..., :channels].view(getattr(torch, _TORCH_CODES[name]))
         descale = _floats(torch, workspace, descale_first, descale_shape)
-        return codes, descale[..., :rows].clone() if len(descale_shape) == 3 else descale.clone()
+        return codes, descale[..., :rows].clone() if len(descale_shape) == 3 else descale.clone(), name
 
     def _launch(self, function: str, call: Any, key_lengths: Any) -> tuple[Any, tuple[int, int, int, int]]:
         """A workspace for the call, and the arguments of its run_on_device() on the current stream."""

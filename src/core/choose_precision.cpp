@@ -36,16 +36,19 @@ double keys_per_row(const AttentionParams& params, const Dims& n) {
   return sum / kRows;
 }
 
-bool on_16_bytes(const TensorView& x) {
-  return x.stride[0] % 8 == 0 && x.stride[1] % 8 == 0 && x.stride[2] % 8 == 0 &&
-         reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+/// Whether the copy engine can read it where it is.
+bool is_readable(const TensorView& x) {
+  const auto fits = [&](int i) {
+    return x.shape[i] <= 1 || (x.stride[i] % 8 == 0 && x.stride[i] > 0);
+  };
+  return fits(0) && fits(1) && fits(2) && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 
 bool fits_16_bits(const AttentionParams& params) {
   const DType type = params.q.dtype;
   if (type != DType::bf16 && type != DType::f16) return false;
   return params.k.dtype == type && params.v.dtype == type && !params.rope &&
-         on_16_bytes(params.q) && on_16_bytes(params.k) && on_16_bytes(params.v);
+         is_readable(params.q) && is_readable(params.k) && is_readable(params.v);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace octavo {
 
 /// fp8, or that of q, k and v. 8 bits where only they can be: operands that are not all of one
-/// 16-bit type with rows on 16-byte boundaries, or an embedding.
+/// 16-bit type with rows on 16-byte boundaries (none broadcast), or an embedding.
 Precision choose_precision(const AttentionParams& params, const Dims& dims);
 
 }  // namespace octavo

@@ -19,9 +19,12 @@ decltype(&cuTensorMapEncodeTiled) encoder() {
 }  // namespace
 
 bool copy_engine_reads(const CodesView& x) {
-  const auto aligned = [](std::int64_t stride) { return stride % 16 == 0; };
-  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && aligned(x.row_stride) &&
-         aligned(x.head_stride) && aligned(x.batch_stride);
+  // Of an extent of 1 the stride does not matter.
+  const auto fits = [](std::int64_t stride, std::int64_t extent) {
+    return extent <= 1 || (stride % 16 == 0 && stride > 0);
+  };
+  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && fits(x.row_stride, x.rows) &&
+         fits(x.head_stride, x.heads) && fits(x.batch_stride, x.batches);
 }
 
 CUtensorMap make_tensor_map(const CodesView& x, int box_columns, int box_rows) {
@@ -32,10 +35,11 @@ CUtensorMap make_tensor_map(const CodesView& x, int box_columns, int box_rows) {
   const cuuint64_t shape[] = {extent(x.columns), extent(x.rows), extent(x.heads),
                               extent(x.batches)};
   // Of an extent of 1 the stride does not matter, but the encoder wants one.
-  const auto pitch = [](std::int64_t stride) {
-    return static_cast<cuuint64_t>(std::max<std::int64_t>(stride, 16));
+  const auto pitch = [](std::int64_t stride, std::int64_t of) {
+    return static_cast<cuuint64_t>(of <= 1 ? 16 : stride);
   };
-  const cuuint64_t strides[] = {pitch(x.row_stride), pitch(x.head_stride), pitch(x.batch_stride)};
+  const cuuint64_t strides[] = {pitch(x.row_stride, x.rows), pitch(x.head_stride, x.heads),
+                                pitch(x.batch_stride, x.batches)};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows),
                             1, 1};
   const cuuint32_t steps[] = {1, 1, 1, 1};

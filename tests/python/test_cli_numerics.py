@@ -160,7 +160,7 @@ def test_16_bits_as_they_are(tmp_path, precision, dtype, low, high):
     assert f"q.dtype is {dtype}; must be" in sentence and f"where precision is {other}" in sentence
     sentence = refused(*call, "--precision", precision, "--recipe", "block")
     assert f"recipe is block; must be left out where precision is {precision}" in sentence
-    assert "must be fp8, bf16 or fp16" in refused(*call, "--precision", "f16")
+    assert "must be fp8, bf16, fp16 or auto" in refused(*call, "--precision", "f16")
 
 
 def test_split_keys_against_numpy(qkv, tmp_path):

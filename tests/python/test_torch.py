@@ -228,6 +228,19 @@ def test_tensors_with_and_without_the_functions_in_c(monkeypatch, layout, argume
 
 
 @needs_hopper
+def test_16_bits_that_the_copy_engine_cannot_read():
+    q, k, v = qkv(hkv=1, device="cuda")
+    one_head = k.expand(2, 4, 100, 64)
+    with pytest.raises(NotImplementedError, match="k is in 16 bits and broadcast"):
+        octavo.torch.attention(q, one_head, v.expand(2, 4, 100, 64), layout="bhsd", precision="bf16")
+    got = octavo.torch.attention(q, one_head, v.expand(2, 4, 100, 64), layout="bhsd", precision="auto")
+    assert torch.equal(got, octavo.torch.attention(q, k, v, layout="bhsd"))
+    with octavo.torch.sdpa_override(precision="bf16") as report:
+        torch.nn.functional.scaled_dot_product_attention(q, one_head, one_head)
+    assert report.calls == 0 and "broadcast" in str(report)
+
+
+@needs_hopper
 def test_memory_that_is_used_up_is_said_as_by_torch():
     q, k, v = qkv(device="cuda", layout="bshd")
     wide = q[:, :1].expand(2, 1 << 20, 4, 64)  # no memory of its own; its output and workspace have
@@ -482,7 +495,7 @@ def test_wrong_operands_are_refused(device):
         octavo.torch.attention(q, k.half(), v, precision="bf16")
     with pytest.raises(ValueError, match="recipe is default; must be left out where precision is bf16"):
         octavo.torch.attention(q, k, v, precision="bf16", recipe="default")
-    with pytest.raises(ValueError, match="precision is 'bf8'; must be fp8, bf16 or fp16"):
+    with pytest.raises(ValueError, match="precision is 'bf8'; must be fp8, bf16, fp16 or auto"):
         octavo.torch.attention(q, k, v, precision="bf8")
     if device == "cuda":
         with pytest.raises(NotImplementedError, match="softmax is direct"):

@@ -44,6 +44,38 @@ def test_positions_are_a_permutation_of_each_32():
             assert found[2 * c + i + (6 if i >= 2 else 0)] == 4 * c + i
 
 
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+def test_results_in_a_workspace_become_tensors(monkeypatch, layout):
+    """What the kernels leave in a workspace, without a GPU: codes [1, 2, 128, 64], V's transposed, one descale a head."""
+    from octavo import _place, _quantized
+
+    bytes_of_codes = 2 * 128 * 64
+    workspace = torch.arange(3 * bytes_of_codes + 24).to(torch.uint8)
+    workspace[3 * bytes_of_codes :] = torch.arange(6, dtype=torch.float32).view(torch.uint8)
+
+    class Call:
+        @staticmethod
+        def run_on_device():
+            def place(i, shape, name):
+                return i * bytes_of_codes, shape, 100, 48, 3 * bytes_of_codes + 8 * i, [1, 2], name
+
+            rows, columns = [1, 2, 128, 64], [1, 2, 64, 128]
+            return place(0, rows, "i8"), place(1, rows, "i8"), place(2, columns, "f8_e4m3"), -1, 48
+
+    monkeypatch.setattr(_place.TorchDevice, "_launch", lambda *_: (workspace, ()))
+    found = _place.TorchDevice(torch.empty(0)).quantize(Call, None)
+    qkv8 = _quantized._assembled(found, "default", layout, "bhsd")
+    names = [x.dtype for x in (qkv8.q, qkv8.k, qkv8.v)]
+    assert names == ["i8", "i8", "f8_e4m3"] and qkv8.score_shift is None and qkv8.head_dim == 48
+    codes, v = (x if layout == "bhsd" else x.swapaxes(1, 2) for x in (qkv8.q.codes, qkv8.v.codes))
+    assert codes.shape == v.shape == (1, 2, 100, 48) and codes.dtype == torch.int8
+    assert torch.equal(codes.view(torch.uint8), workspace[:bytes_of_codes].view(1, 2, 128, 64)[:, :, :100, :48])
+    transposed = workspace[2 * bytes_of_codes : 3 * bytes_of_codes].view(1, 2, 64, 128)
+    where = torch.from_numpy(position_of_key(np.arange(100)))
+    assert torch.equal(v.view(torch.uint8), transposed[:, :, :48, where].transpose(2, 3))
+    assert torch.equal(qkv8.v.descale, torch.tensor([[4.0, 5.0]]))
+
+
 @needs_hopper
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("shape", [{}, {"d": 80, "dv": 40}, {"sq": 1, "sk": 333, "d": 128}, {"hkv": 1}], ids=str)

@@ -69,6 +69,9 @@ TEST(ChoosePrecision, SixteenBitsOnlyWhereTheyCanBe) {
   AttentionParams askew = call(n);
   askew.k.stride[1] += 4;
   EXPECT_EQ(chosen(askew), Precision::fp8);
+  AttentionParams broadcast = call(n);
+  broadcast.v.stride[2] = 0;
+  EXPECT_EQ(chosen(broadcast), Precision::fp8);
 }
 
 TEST(ChoosePrecision, SettingsOfFp8ApplyWhereItIsChosen) {

@@ -71,6 +71,22 @@ TEST(Sm90Refusal, StoredOperandsOffBoundaries) {
       "the Hopper kernels");
 }
 
+TEST(Sm90Refusal, SixteenBitsThatTheCopyEngineCannotRead) {
+  AttentionParams params = call();
+  params.precision = Precision::bf16;
+  AttentionParams askew = params;
+  askew.v.stride[1] += 4;
+  expect_declined(
+      askew,
+      "v is in 16 bits with strides or a base that are no multiples of 16 bytes; must be for the "
+      "Hopper kernels");
+  AttentionParams broadcast = params;
+  broadcast.k.stride[1] = 0;
+  expect_declined(
+      broadcast,
+      "k is in 16 bits and broadcast, with a stride of 0; must be copied for the Hopper kernels");
+}
+
 TEST(Sm90Refusal, RotaryDims) {
   AttentionParams params = call();
   std::vector<float> table(128 * 20);

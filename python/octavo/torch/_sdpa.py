@@ -64,9 +64,19 @@ def why_not(
         return f"head dims are {q[3]} and {v[3]}: must be multiples of 8 up to 256"
     if not query.stride(3) == key.stride(3) == value.stride(3) == 1:
         return "the last stride is not 1"
-    if device.type == "cuda" and not _is_hopper(device.index):
+    if device.type != "cuda":
+        return ""
+    if not _is_hopper(device.index):
         return "the GPU is not of compute capability 9.0 (Hopper)"
+    if precision in _DTYPE_OF and not all(_read_in_place(x) for x in (query, key, value)):
+        return "operands are broadcast, or strides or bases no multiples of 16 bytes: must be copied in 16 bits"
     return ""
+
+
+def _read_in_place(x: Tensor) -> bool:
+    """Whether the kernels can read 16-bit operands where they are."""
+    strides = (stride for stride, extent in zip(x.stride()[:3], x.shape[:3], strict=True) if extent > 1)
+    return x.data_ptr() % 16 == 0 and all(stride > 0 and stride % 8 == 0 for stride in strides)
 
 
 _DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))

@@ -399,15 +399,26 @@ Operands prepare(const AttentionProblem& problem, Workspace work, std::byte* wor
   return x;
 }
 
+bool is_broadcast(const TensorView& x) {
+  const auto repeats = [&](int i) { return x.stride[i] == 0 && x.shape[i] > 1; };
+  return repeats(0) || repeats(1) || repeats(2);
+}
+
 /// Operands that the attention kernel reads where they are: Q and K in 8 bits, all three in 16.
 std::string why_unreadable(const AttentionProblem& problem) {
   const bool fp8 = problem.precision == Precision::fp8;
   for (const auto& [name, operand] :
        {std::pair{"q", &problem.q}, {"k", &problem.k}, {"v", &problem.v}}) {
     const bool in_place = fp8 ? operand->quantised() && operand != &problem.v : true;
-    if (!in_place || copy_engine_reads(rows_of(operand->x))) continue;
-    return std::string(name) + " is " + (fp8 ? "quantised with" : "in 16 bits with") +
-           " strides or a base that are no multiples of 16 bytes; must be for the Hopper kernels";
+    const TensorView& x = operand->x;
+    if (!in_place || copy_engine_reads(rows_of(x))) continue;
+    const std::string what = std::string(name) + " is " + (fp8 ? "quantised" : "in 16 bits");
+    if (is_broadcast(x)) {
+      return what + " and broadcast, with a stride of 0; must be copied for the Hopper kernels";
+    }
+    return what +
+           " with strides or a base that are no multiples of 16 bytes; must be for the Hopper "
+           "kernels";
   }
   return "";
 }

@@ -14,6 +14,7 @@
 #include "sm90/attention/pv.cuh"
 #include "sm90/attention/scores.cuh"
 #include "sm90/attention/store.cuh"
+#include "sm90/ptx/named_barrier.cuh"
 #include "sm90/ptx/stmatrix.cuh"
 #include "sm90/ptx/tma.cuh"
 
@@ -145,6 +146,9 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
   store_lse<Traits, kHalf>(out, state, item, m, rows, args);
 }
 
+/// Of the first warpgroup; Turns have those before.
+inline constexpr int kTileBarrier = 3;
+
 /// A warp's 16 rows in 16 bits to `tile`, pieces of 64 columns of the warpgroup's rows, swizzled.
 template <typename Type, int kCount>
 __device__ inline void stage_rows(const float (&o)[kCount], const float (&factor)[2],
@@ -170,6 +174,9 @@ __device__ inline void copy_rows_out(Output<Traits>& out, const ItemNote& item, 
                                      std::uint8_t* tile, const AttentionArgs& args) {
   const float factor[2] = {output_factor<0>(out.o, out.l[0], out.unit[0].now),
                            output_factor<1>(out.o, out.l[1], out.unit[1].now)};
+  // No warp of the warpgroup may still be at a product of the queries.
+  ptx::barrier_sync(kTileBarrier + static_cast<int>(threadIdx.x) / kWarpgroupThreads,
+                    kWarpgroupThreads);
   if (args.out.dtype == DType::bf16) {
     stage_rows<__nv_bfloat16>(out.o, factor, tile);
   } else {
