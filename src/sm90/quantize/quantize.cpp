@@ -225,9 +225,12 @@ struct Launch {
     attribute.val.programmaticStreamSerializationAllowed = 1;
     config.attrs = &attribute;
     config.numAttrs = overlaps ? 1 : 0;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared_bytes)),
-          what);
+    constexpr std::size_t kUnasked = 48 * 1024;  // which any launch may have
+    if (shared_bytes > kUnasked) {
+      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(shared_bytes)),
+            what);
+    }
     void* parameters[] = {const_cast<QuantizeArgs*>(&args)};
     check(cudaLaunchKernelExC(&config, kernel, parameters), what);
   }
