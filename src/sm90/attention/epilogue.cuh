@@ -146,7 +146,7 @@ __device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state
   store_lse<Traits, kHalf>(out, state, item, m, rows, args);
 }
 
-/// Of the first warpgroup; Turns have those before.
+/// Barrier of the first warpgroup; Turns have those before.
 inline constexpr int kTileBarrier = 3;
 
 /// A warp's 16 rows in 16 bits to `tile`, pieces of 64 columns of the warpgroup's rows, swizzled.
@@ -209,9 +209,9 @@ __device__ inline void epilogue_16bit(Output<Traits>& out, const SoftmaxState& s
     finish_row<Traits, 1>(out, state, item, m, rows, args);
     return;
   }
-  copy_rows_out(out, item, m, tile, args);
   store_lse<Traits, 0>(out, state, item, m, rows, args);
   store_lse<Traits, 1>(out, state, item, m, rows, args);
+  copy_rows_out(out, item, m, tile, args);
 }
 
 template <typename Traits>
