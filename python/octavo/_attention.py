@@ -181,29 +181,11 @@ def why_unsupported(
     return call.why_unsupported()
 
 
-def _call(
-    layout: Any,
-    causal: Any,
-    window: Any,
-    softcap: Any,
-    sm_scale: Any,
-    precision: Any,
-    recipe: Any,
-    softmax: Any,
-    accumulator: Any,
-    promote_every: Any,
-    num_splits: Any,
-    engine: Any,
-    threads: Any,
-    *,
-    key_lengths: Any,
-) -> _octavo.Call:
-    """A call whose tensors are yet to be set. key_lengths that are in device memory are left for _finish()."""
+def _call(layout: Any, causal: Any, window: Any, *others: Any, key_lengths: Any) -> _octavo.Call:
+    """A call whose tensors are yet to be set; `others`: those of _settings() from softcap on. key_lengths that are in
+    device memory are left for _finish()."""
     sides = None if window is None else mask_sides(_FUNCTION, causal, window)
-    settings = (
-        layout, causal, sides, softcap, sm_scale, precision, recipe, softmax, accumulator, promote_every, num_splits,
-        engine, threads,
-    )  # fmt: skip
+    settings = (layout, causal, sides, *others)
     # An object of another kind may have another value the next time.
     template = (_settings if _CONSTANT.issuperset(map(type, settings)) else _settings.__wrapped__)(*settings)
     if key_lengths is None or is_torch_cuda(key_lengths):

@@ -101,20 +101,34 @@ std::array<std::int64_t, kMaxRank> row_major(const TensorView& view) {
 
 }  // namespace
 
+TensorView view_of(const Argument& argument, const nb::dlpack::dltensor& array,
+                   const std::optional<std::string>& stated, Memory memory) {
+  TensorView view;
+  view.device = device_of(argument, array.device.device_type, array.device.device_id, memory);
+  require_rank(argument, static_cast<std::size_t>(array.ndim));
+  view.dtype = resolve_dtype(argument, array.dtype, stated);
+  view.data = static_cast<std::byte*>(array.data) + array.byte_offset;
+  view.rank = array.ndim;
+  std::copy_n(array.shape, view.rank, view.shape.begin());
+  if (array.strides != nullptr) {
+    std::copy_n(array.strides, view.rank, view.stride.begin());
+  } else {
+    view.stride = row_major(view);
+  }
+  return view;
+}
+
 template <typename NdArray>
 TensorView Arrays::view_of(const Argument& argument, const NdArray& array,
                            const std::optional<std::string>& stated) const {
-  const Device device = device_of(argument, array.device_type(), array.device_id(), memory_);
-  require_rank(argument, array.ndim());
-  TensorView view;
-  view.device = device;
-  view.dtype = resolve_dtype(argument, array.dtype(), stated);
-  view.data = const_cast<void*>(static_cast<const void*>(array.data()));
-  view.rank = static_cast<int>(array.ndim());
-  for (int i = 0; i < view.rank; ++i) {
-    view.shape[i] = static_cast<std::int64_t>(array.shape(static_cast<std::size_t>(i)));
-    view.stride[i] = array.stride(static_cast<std::size_t>(i));
-  }
+  nb::dlpack::dltensor described;
+  described.data = const_cast<void*>(static_cast<const void*>(array.data()));
+  described.device = {array.device_type(), array.device_id()};
+  described.ndim = static_cast<std::int32_t>(array.ndim());
+  described.dtype = array.dtype();
+  described.shape = const_cast<std::int64_t*>(array.shape_ptr());
+  described.strides = const_cast<std::int64_t*>(array.stride_ptr());
+  TensorView view = python::view_of(argument, described, stated, memory_);
   if (view.numel() == 0) view.stride = row_major(view);  // numpy's are 0 there
   if (view.numel() > 0 && reinterpret_cast<std::uintptr_t>(view.data) % size_of(view.dtype) != 0) {
     refuse(argument, ".data is not aligned; must be at a multiple of its elements' " +
@@ -192,24 +206,6 @@ TensorView torch_view(const Argument& argument, nb::handle tensor,
     view.stride[i] = nb::cast<std::int64_t>(strides[i]);
   }
   view.device = {Device::Kind::cuda, nb::cast<int>(tensor.attr("get_device")())};
-  return view;
-}
-
-TensorView view_of(const Argument& argument, const nb::dlpack::dltensor& array,
-                   const std::optional<std::string>& stated) {
-  TensorView view;
-  require_rank(argument, static_cast<std::size_t>(array.ndim));
-  view.device =
-      device_of(argument, array.device.device_type, array.device.device_id, Memory::host_or_cuda);
-  view.dtype = resolve_dtype(argument, array.dtype, stated);
-  view.data = static_cast<std::byte*>(array.data) + array.byte_offset;
-  view.rank = array.ndim;
-  std::copy_n(array.shape, view.rank, view.shape.begin());
-  if (array.strides != nullptr) {
-    std::copy_n(array.strides, view.rank, view.stride.begin());
-  } else {
-    view.stride = row_major(view);
-  }
   return view;
 }
 

@@ -50,9 +50,9 @@ class Arrays {
   std::vector<nb::ndarray<>> written_;
 };
 
-/// A view of an array that DLPack describes, in host memory or that of a CUDA device.
+/// A view of an array that DLPack describes.
 TensorView view_of(const Argument& argument, const nb::dlpack::dltensor& array,
-                   const std::optional<std::string>& stated);
+                   const std::optional<std::string>& stated, Memory memory);
 
 /// DLPack's name of a type.
 nb::dlpack::dtype dlpack_dtype(DType dtype);

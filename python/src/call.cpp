@@ -83,19 +83,14 @@ nb::tuple Call::set_torch(const std::string& name, nb::handle tensor,
 void Call::assign(const std::string& name, const TensorView& view) {
   const auto [tensor, ordered] = slot(params_, name);
   *tensor = ordered && bhsd_ && view.rank == 4 ? transposed(view, 1, 2) : view;
-  if (ordered && is_quantised(view.dtype)) require_descale(name);
-}
-
-/// Descales are set before the codes that they are of.
-void Call::require_descale(const std::string& name) const {
-  const bool given = (name == "q" && params_.q_descale.present()) ||
-                     (name == "k" && params_.k_descale.present()) ||
-                     (name == "v" && params_.v_descale.present());
-  if (given || name == "out") return;
-  AttentionParams params = params_;
+  const bool operand = ordered && name != "out";
+  // Descales are set before the codes that they are of.
+  if (!operand || !is_quantised(view.dtype) || slot(params_, name + "_descale").first->present()) {
+    return;
+  }
   throw Error(ErrorCode::invalid_argument,
               std::string(kFunction) + ": " + name + "_descale is missing; must be given, since " +
-                  name + " is " + dtype_name(slot(params, name).first->dtype) +
+                  name + " is " + dtype_name(view.dtype) +
                   " (a descale of 1 is never assumed): pass QuantizedTensor(" + name +
                   ", descale)");
 }

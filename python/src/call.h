@@ -58,7 +58,6 @@ class Call {
  private:
   Call() = default;
   void assign(const std::string& name, const TensorView& view);
-  void require_descale(const std::string& name) const;
   TensorView set_exchanged(const Exchange& exchange, const char* name, nb::handle tensor,
                            const std::optional<std::string>& dtype);
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange.h"
 
-#include <utility>
-
 namespace octavo::python {
 
 // Structures of DLPack 1.2's C interface, by its specification.
@@ -67,7 +65,7 @@ TensorView Exchange::view(const Argument& argument, nb::handle tensor,
                           const std::optional<std::string>& stated) const {
   Dltensor found;
   if (table_->view_of_object(tensor.ptr(), &found) != 0) throw nb::python_error();
-  return view_of(argument, found, stated);
+  return view_of(argument, found, stated, Memory::host_or_cuda);
 }
 
 ManagedTensor* Exchange::allocate(std::int64_t* shape, int rank, nb::dlpack::dtype dtype,
@@ -87,10 +85,9 @@ ManagedTensor* Exchange::allocate(std::int64_t* shape, int rank, nb::dlpack::dty
   return made;
 }
 
-nb::object Exchange::empty(const std::vector<std::int64_t>& shape, DType dtype, int device) const {
-  std::vector<std::int64_t> extents = shape;
+nb::object Exchange::empty(std::vector<std::int64_t> shape, DType dtype, int device) const {
   ManagedTensor* made =
-      allocate(extents.data(), static_cast<int>(extents.size()), dlpack_dtype(dtype), device);
+      allocate(shape.data(), static_cast<int>(shape.size()), dlpack_dtype(dtype), device);
   void* object = nullptr;
   if (table_->object_from_managed(made, &object) != 0) throw nb::python_error();
   return nb::steal(static_cast<PyObject*>(object));

@@ -28,7 +28,7 @@ class Exchange {
                   const std::optional<std::string>& stated) const;
 
   /// A new contiguous tensor on a CUDA device.
-  nb::object empty(const std::vector<std::int64_t>& shape, DType dtype, int device) const;
+  nb::object empty(std::vector<std::int64_t> shape, DType dtype, int device) const;
 
   /// The stream of a CUDA device that the framework queues its work on now.
   CudaStream current_stream(int device) const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/copy_engine.h"
 #include "core/tile_table.h"
 
 namespace octavo {
@@ -36,19 +37,11 @@ double keys_per_row(const AttentionParams& params, const Dims& n) {
   return sum / kRows;
 }
 
-/// Whether the copy engine can read it where it is.
-bool is_readable(const TensorView& x) {
-  const auto fits = [&](int i) {
-    return x.shape[i] <= 1 || (x.stride[i] % 8 == 0 && x.stride[i] > 0);
-  };
-  return fits(0) && fits(1) && fits(2) && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
-}
-
 bool fits_16_bits(const AttentionParams& params) {
   const DType type = params.q.dtype;
   if (type != DType::bf16 && type != DType::f16) return false;
   return params.k.dtype == type && params.v.dtype == type && !params.rope &&
-         is_readable(params.q) && is_readable(params.k) && is_readable(params.v);
+         copy_engine_reads(params.q) && copy_engine_reads(params.k) && copy_engine_reads(params.v);
 }
 
 }  // namespace

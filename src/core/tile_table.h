@@ -34,7 +34,7 @@ struct KernelShape {
   bool spreads_exponentials;  // softmax.cuh: d 256 + 1 %, d 128 - 4 %, d 64 - 1 %; d 96 not
                               // measured since
   bool takes_turns;           // tile/turns.cuh: d 256 + 6 %, d 192 like it, not measured
-  int first_products;  // of 32 keys each (16 in 16 bits), of P V's first part (pv.cuh): d 64 exact
+  int first_products;  // of 32 keys each, of P V's first part (pv.cuh; 8 bits only): d 64 exact
                        // 4: 613, 3: 643, 2: 652, 1: 656 TFLOPS at 4k; direct 816, 828, 791,
                        // 776; d 128 exact 4: 930, 3: 910
   bool overlaps_promotion;         // pv.cuh: d 128 direct + 3 %; takes registers for two products
@@ -73,8 +73,8 @@ constexpr KernelShape general_kernel_shape(int padded_d) {
 }
 
 /// 16-bit operands: twice the bytes, and the tensor cores, at half the rate, are what is waited
-/// for. Q K^T of the next tile goes before P V of this one, whose first part is all of it
-/// (consumer.cuh). TFLOPS at 4k full, variants of one run:
+/// for. Q K^T of the next tile goes before P V of this one, which has one part (consumer.cuh).
+/// TFLOPS at 4k full, variants of one run:
 constexpr KernelShape kernel_shape_16bit(int padded_d) {
   switch (padded_d) {
     case 64: return {3, 4, 160, 32, true, false, 0, false};  // 524; not spread 517; 2 in turns 431

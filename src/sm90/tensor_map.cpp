@@ -18,15 +18,6 @@ decltype(&cuTensorMapEncodeTiled) encoder() {
 
 }  // namespace
 
-bool copy_engine_reads(const CodesView& x) {
-  // Of an extent of 1 the stride does not matter.
-  const auto fits = [](std::int64_t stride, std::int64_t extent) {
-    return extent <= 1 || (stride % 16 == 0 && stride > 0);
-  };
-  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && fits(x.row_stride, x.rows) &&
-         fits(x.head_stride, x.heads) && fits(x.batch_stride, x.batches);
-}
-
 CUtensorMap make_tensor_map(const CodesView& x, int box_columns, int box_rows) {
   CUtensorMap map{};
   const auto extent = [](std::int64_t n) {

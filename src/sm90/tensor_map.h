@@ -8,15 +8,12 @@
 
 namespace octavo::sm90 {
 
-/// FP8 codes [batches, heads, rows, columns] in device memory; strides in bytes, columns adjacent.
+/// Bytes [batches, heads, rows, columns] in device memory; columns adjacent.
 struct CodesView {
   const void* data = nullptr;
   std::int64_t columns = 0, rows = 0, heads = 0, batches = 0;
   std::int64_t row_stride = 0, head_stride = 0, batch_stride = 0;
 };
-
-/// Whether the copy engine can read it: a base and strides on 16-byte boundaries.
-bool copy_engine_reads(const CodesView& x);
 
 /// Boxes of `box_columns` (at most 128) x `box_rows` codes in the 128-byte swizzle; zeros outside.
 CUtensorMap make_tensor_map(const CodesView& x, int box_columns, int box_rows);

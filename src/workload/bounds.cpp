@@ -108,7 +108,7 @@ Bounds bounds_of_16_bits(const Problem& p) {
   bounds.high = 0.6 * std::hypot(of_p, half_unit(p.out)) + bounds.lse;
   // Few rows do not average out.
   if (p.b * p.hq * p.sq < 256) bounds.high *= 2;
-  // The largest weight of a row is exact, so that rows of few keys err less.
+  // A weight that sets the maximum is exact, so that rows of few keys err less.
   if (is_spread(p) && keys_per_row(p) >= 16 && heat(p) == 1) bounds.low = 0.1 * of_p;
   bounds.row_cosine = 0.999;
   return bounds;

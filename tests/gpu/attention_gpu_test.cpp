@@ -85,8 +85,10 @@ TEST(AttentionGpu, SmokeOfEveryKernel) {
   expect_agrees(parse("sq70 sk200 h2 splits=2 precision=bf16"));
 }
 
+const std::vector<int> kLengths = {1, 3, 63, 64, 65, 113, 127, 128, 129, 191, 192, 193, 799, 1023};
+
 TEST(AttentionGpu, Lengths) {
-  for (const int s : {1, 3, 63, 64, 65, 113, 127, 128, 129, 191, 192, 193, 799, 1023}) {
+  for (const int s : kLengths) {
     const std::string n = std::to_string(s);
     expect_agree({"s" + n + " h2 recipe=block", "s" + n + " h2 d64 causal",
                   "s" + n + " h2 recipe=fp8", "s" + n + " d64 causal recipe=block+int8",
@@ -94,41 +96,41 @@ TEST(AttentionGpu, Lengths) {
   }
 }
 
+/// Of every precision.
+const std::vector<std::string> kMasksHeadsAndLayouts = {"sq1 sk1000 causal",
+                                                        "sq200 sk64 causal",
+                                                        "sq8 sk4224 window=100,0",
+                                                        "s500 window=64,64",
+                                                        "s500 window=0,0",
+                                                        "b3 s300 lens=300,130,0 causal",
+                                                        "b2 sq100 sk600 lens=64,599 window=50,50",
+                                                        "s300 hq8 hkv2 d64",
+                                                        "s300 hq8 hkv1 causal",
+                                                        "b2 s200 hq12 hkv3 d96",
+                                                        "s300 h3 layout=bhsd",
+                                                        "s300 h3 layout=packed causal",
+                                                        "s300 d72 h2",
+                                                        "s300 d40 h2 causal",
+                                                        "s300 d80 h2",
+                                                        "b65 s3 h2 d64",
+                                                        "s300 scale=0.5",
+                                                        "s300 softcap=5 causal"};
+
+std::vector<std::string> with_masks_heads_and_layouts(std::vector<std::string> lines) {
+  lines.insert(lines.end(), kMasksHeadsAndLayouts.begin(), kMasksHeadsAndLayouts.end());
+  return lines;
+}
+
 TEST(AttentionGpu, MasksHeadsAndLayouts) {
-  expect_agree({"sq64 sk1000 causal",
-                "sq1 sk1000 causal",
-                "sq200 sk64 causal",
-                "sq8 sk4224 window=100,0",
-                "s500 window=64,64",
-                "s500 window=0,0",
-                "s500 window=all,30",
-                "s500 window=200,all",
-                "b3 s300 lens=300,130,0 causal",
-                "b2 sq100 sk600 lens=64,599 window=50,50",
-                "s300 hq8 hkv2 d64",
-                "s300 hq8 hkv1 causal",
-                "b2 s200 hq12 hkv3 d96",
-                "s300 h3 layout=bhsd",
-                "s300 h3 layout=packed causal",
-                "s300 d72 h2",
-                "s300 d40 h2 causal",
-                "s300 d80 h2",
-                "s300 d160",
-                "s300 d64 dv256",
-                "s300 d256 dv64",
-                "s300 d192 dv64",
-                "s300 out=f32",
-                "s300 out=f16 causal",
-                "s300 in=f16",
-                "s300 in=f32 d256",
-                "b65 s3 h2 d64",
-                "s300 scale=0.5",
-                "s300 softcap=5 causal"});
+  expect_agree(with_masks_heads_and_layouts(
+      {"sq64 sk1000 causal", "s500 window=all,30", "s500 window=200,all", "s300 d160",
+       "s300 d64 dv256", "s300 d256 dv64", "s300 d192 dv64", "s300 out=f32", "s300 out=f16 causal",
+       "s300 in=f16", "s300 in=f32 d256"}));
 }
 
 TEST(AttentionGpu, SixteenBits) {
   std::vector<std::string> lines;
-  for (const int s : {1, 3, 63, 64, 65, 113, 127, 128, 129, 191, 192, 193, 799, 1023}) {
+  for (const int s : kLengths) {
     const std::string n = std::to_string(s);
     for (const char* dims : {" h2", " h2 d64 causal", " h2 d256 causal", " h2 d192 dv128"}) {
       lines.push_back("s" + n + dims + " precision=bf16");
@@ -136,43 +138,15 @@ TEST(AttentionGpu, SixteenBits) {
     lines.push_back("sq70 sk" + n + " h2 d96 causal precision=fp16");
     lines.push_back("sq" + n + " sk300 h2 causal precision=fp16");
   }
-  for (const char* line : {"sq1 sk1000 causal",
-                           "sq200 sk64 causal",
-                           "sq8 sk4224 window=100,0",
-                           "s500 window=64,64",
-                           "s500 window=0,0",
-                           "s500 d64 window=all,30",
-                           "s500 d256 window=200,all",
-                           "b3 s300 lens=300,130,0 causal",
-                           "b3 s300 d256 lens=1,130,299",
-                           "b2 s300 d64 lens=129,0",
-                           "b2 sq100 sk600 lens=64,599 window=50,50",
-                           "s300 hq8 hkv2 d64",
-                           "s300 hq8 hkv1 causal",
-                           "b2 s200 hq12 hkv3 d96",
-                           "s300 h3 layout=bhsd",
-                           "s300 h3 layout=packed causal",
-                           "s300 d72 h2",
-                           "s300 d40 h2 causal",
-                           "s300 d80 h2",
-                           "s300 d160 h2",
-                           "s300 d64 dv256 h2",
-                           "s300 d256 dv64 h2",
-                           "s300 d192 dv64 h2",
-                           "s300 d128 dv72 h2",
-                           "s300 h2 out=f32",
-                           "s300 h2 out=f16 causal",
-                           "b65 s3 h2 d64",
-                           "s300 scale=0.5",
-                           "s300 softcap=5 causal",
-                           "sq50 sk3000 h2 splits=4",
-                           "sq50 sk3000 h2 d256 splits=5 causal",
-                           "s1000 h2 dist=outlier",
-                           "s1000 h2 dist=channel",
-                           "s1000 h2 d64 dist=sink causal",
-                           "s1000 h2 dist=wide"}) {
-    lines.push_back(std::string(line) + " precision=bf16");
-    lines.push_back(std::string(line) + " precision=fp16");
+  for (const std::string& line : with_masks_heads_and_layouts(
+           {"s500 d64 window=all,30", "s500 d256 window=200,all", "b3 s300 d256 lens=1,130,299",
+            "b2 s300 d64 lens=129,0", "s300 d160 h2", "s300 d64 dv256 h2", "s300 d256 dv64 h2",
+            "s300 d192 dv64 h2", "s300 d128 dv72 h2", "s300 h2 out=f32", "s300 h2 out=f16 causal",
+            "sq50 sk3000 h2 splits=4", "sq50 sk3000 h2 d256 splits=5 causal",
+            "s1000 h2 dist=outlier", "s1000 h2 dist=channel", "s1000 h2 d64 dist=sink causal",
+            "s1000 h2 dist=wide"})) {
+    lines.push_back(line + " precision=bf16");
+    lines.push_back(line + " precision=fp16");
   }
   expect_agree(lines);
 }

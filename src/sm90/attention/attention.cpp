@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/copy_engine.h"
 #include "core/softmax_constants.h"
 #include "core/tile_table.h"
 #include "core/validate.h"
@@ -151,7 +152,7 @@ Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& ker
                                             std::to_string(kernel.block_m) + " rows) is " +
                                             std::to_string(items) + "; must be at most 2^30");
   }
-  const std::int64_t bytes = problem.precision == Precision::fp8 ? 1 : 2;  // of an element
+  const auto bytes = static_cast<std::int64_t>(size_of(problem.k_format()));  // of an element
   const std::int64_t head_bytes = n.sk * (n.d + n.dv) * bytes / n.group(), heads = n.hq * n.b;
   const auto blocks = std::min<std::int64_t>(items, multiprocessors());
   if (problem.mask == MaskSpec::none()) {
@@ -198,15 +199,14 @@ void set_scores(AttentionArgs& args, const AttentionProblem& problem) {
 }
 
 AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
-                        const AttentionKernel& kernel, const Schedule& schedule,
-                        const std::int32_t* device_lengths) {
+                        const Schedule& schedule, const std::int32_t* device_lengths) {
   const Dims& n = problem.dims;
   AttentionArgs args;
   args.q = make_tensor_map(x.q, 128, kWarpgroupRows);
-  args.k = make_tensor_map(x.k, 128, kernel.block_n);
+  args.k = make_tensor_map(x.k, 128, problem.block_n());
   args.v = problem.precision == Precision::fp8
                ? make_tensor_map(x.v, kBlockN, kernel_dims(n).dv)  // V^T
-               : make_tensor_map(x.v, 128, kernel.block_n);
+               : make_tensor_map(x.v, 128, problem.block_n());
   args.q_descale = Descales(x.q_descale);
   args.k_descale = Descales(x.k_descale);
   args.v_descale = Descales(x.v_descale);
@@ -217,7 +217,7 @@ AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
               problem.out.stride[2]};
   args.wide_stores = rows_are_wide(problem.out);
   args.copies_out = problem.precision != Precision::fp8 && problem.num_splits == 1 &&
-                    problem.out.dtype != DType::f32 && copy_engine_reads(rows_of(problem.out));
+                    problem.out.dtype != DType::f32 && copy_engine_reads(problem.out);
   if (args.copies_out) args.out_map = make_tensor_map(rows_of(problem.out), 128, kWarpRows);
   args.schedule = schedule;
   args.sq = static_cast<int>(n.sq);
@@ -278,7 +278,7 @@ void launch(const AttentionProblem& problem, const Operands& x, std::byte* part_
   const Schedule schedule = schedule_of(problem, kernel);
   const int items = schedule.items();
   if (items == 0) return;  // before tensor maps of nothing are made
-  AttentionArgs args = make_args(problem, x, kernel, schedule, device_lengths);
+  AttentionArgs args = make_args(problem, x, schedule, device_lengths);
   MergeArgs merge;
   if (problem.num_splits > 1) merge = divert_to_parts(args, problem, part_space);
   check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -399,19 +399,14 @@ Operands prepare(const AttentionProblem& problem, Workspace work, std::byte* wor
   return x;
 }
 
-bool is_broadcast(const TensorView& x) {
-  const auto repeats = [&](int i) { return x.stride[i] == 0 && x.shape[i] > 1; };
-  return repeats(0) || repeats(1) || repeats(2);
-}
-
 /// Operands that the attention kernel reads where they are: Q and K in 8 bits, all three in 16.
 std::string why_unreadable(const AttentionProblem& problem) {
   const bool fp8 = problem.precision == Precision::fp8;
   for (const auto& [name, operand] :
        {std::pair{"q", &problem.q}, {"k", &problem.k}, {"v", &problem.v}}) {
-    const bool in_place = fp8 ? operand->quantised() && operand != &problem.v : true;
+    const bool repacked = fp8 && operand == &problem.v;
     const TensorView& x = operand->x;
-    if (!in_place || copy_engine_reads(rows_of(x))) continue;
+    if (repacked || !problem.multiplied_as_is(*operand) || copy_engine_reads(x)) continue;
     const std::string what = std::string(name) + " is " + (fp8 ? "quantised" : "in 16 bits");
     if (is_broadcast(x)) {
       return what + " and broadcast, with a stride of 0; must be copied for the Hopper kernels";
@@ -493,9 +488,9 @@ std::string describe_kernel(const AttentionProblem& problem) {
   };
   const KernelDims dims = kernel_dims(problem.dims);
   const AttentionKernel kernel =
-      kernel_for(dims, {fp8 ? problem.k_format() : problem.k.x.dtype,
-                        token(problem.k, problem.recipe.k), token(problem.v, problem.recipe.v),
-                        problem.softcap > 0, problem.softmax == SoftmaxPath::direct});
+      kernel_for(dims, {problem.k_format(), token(problem.k, problem.recipe.k),
+                        token(problem.v, problem.recipe.v), problem.softcap > 0,
+                        problem.softmax == SoftmaxPath::direct});
   std::string text = "d" + std::to_string(dims.d) + " dv" + std::to_string(dims.dv) + " " +
                      kernel.name + ": " + std::to_string(kernel.block_m) + " query rows a block, " +
                      std::to_string(kernel.threads) + " threads, " +

@@ -12,12 +12,8 @@ template <typename Traits>
 AttentionKernel kernel_of(const char* name) {
   static_assert(sizeof(Shared<Traits>) <= kSharedMemoryLimit,
                 "tile_table.h: fewer stages, or they do not fit shared memory");
-  return {reinterpret_cast<const void*>(&attention_kernel<Traits>),
-          name,
-          Traits::kThreads,
-          Traits::kBlockRows,
-          sizeof(Shared<Traits>),
-          Traits::kBlockN};
+  return {reinterpret_cast<const void*>(&attention_kernel<Traits>), name, Traits::kThreads,
+          Traits::kBlockRows, sizeof(Shared<Traits>)};
 }
 
 template <int kD, int kDv>

@@ -16,7 +16,6 @@ struct AttentionKernel {
   int threads;
   int block_m;
   std::size_t shared_bytes;
-  int block_n;  // keys of a tile
 };
 
 /// Those whose V is E4M3 and whose Q and K are one of E4M3 and INT8.

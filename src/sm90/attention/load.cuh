@@ -152,8 +152,6 @@ class Producer {
 
   /// Key tiles from the last to the first. Descales of a tile are fetched before its place in
   /// shared memory falls free: consumers wait for what happens from then on.
-  static constexpr bool kPerKey = Traits::Scores::kGeneral && !Traits::k16Bit;  // descales of K
-
   __device__ void load_keys(const WorkItem& item, int keys, const TileRange& tiles) {
     const int head = args_.group.quotient(item.head);
     const TileSource<Traits> source(args_, item.batch, head, keys);
@@ -162,13 +160,13 @@ class Producer {
       const int key = n * Traits::kBlockN;
       const TileNote note = source.note(key, unit);
       KeyDescales k, v;
-      if constexpr (kPerKey) {
+      if constexpr (Traits::kPerKey) {
         if (args_.k_per_key) source.load_k(k, key, lane_);
       }
       if constexpr (Traits::Scores::kFoldsV) source.load_v(v, key, lane_);
       const int stage = kv_.stage();
       ptx::mbarrier_wait(&shared_.k_empty[stage], kv_.empty_phase());
-      if constexpr (kPerKey) {
+      if constexpr (Traits::kPerKey) {
         if (args_.k_per_key) k.store(shared_.k_descale[stage], lane_);
       }
       if constexpr (Traits::kApart) {

@@ -83,14 +83,14 @@ struct Traits {
   static constexpr int kQStages = kShape.q_stages;
   // Outputs go to where the query rows were, and from there out.
   static constexpr bool kStagesOutput = k16Bit && kQStages > 1;
-  static constexpr int kDescales =
-      Scores::kGeneral && !k16Bit ? kBlockN : 1;  // of K, and of V, a key tile
+  static constexpr bool kPerKey = Scores::kGeneral && !k16Bit;  // K may have a descale a key
+  static constexpr int kDescales = kPerKey ? kBlockN : 1;       // of K, and of V, a key tile
   // Warpgroups out of step need K and V of different tiles: then K and V fall free and are awaited
   // apart, else together at K's barriers.
   static constexpr bool kApart = kShape.takes_turns || k16Bit;
   static_assert(!kShape.takes_turns || kConsumers == 2);
   // Lanes of the producer that write notes or descales, each of which arrives at the barrier.
-  static constexpr int kKWriters = Scores::kGeneral && !k16Bit ? 32 : 1;
+  static constexpr int kKWriters = kPerKey ? 32 : 1;
   static constexpr int kVWriters = Scores::kFoldsV ? 32 : 1;
 };
 
