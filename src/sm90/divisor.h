@@ -13,19 +13,18 @@ class Divisor {
  public:
   Divisor() = default;
   /// 0, the extent of an empty tensor, divides nothing: it counts as 1.
-  explicit Divisor(int d)
+  constexpr explicit Divisor(int d)
       : divisor_(std::max(d, 1)),
         shift_(31 + static_cast<int>(std::bit_width(static_cast<unsigned>(divisor_) - 1))) {
     const std::uint64_t power = std::uint64_t{1} << shift_, by = static_cast<unsigned>(divisor_);
     multiplier_ = static_cast<std::uint32_t>((power + by - 1) / by);
   }
 
-#ifdef __CUDACC__
-  __device__ int quotient(int n) const {
+  constexpr int value() const { return divisor_; }
+  constexpr int quotient(int n) const {
     return static_cast<int>(std::uint64_t{static_cast<unsigned>(n)} * multiplier_ >> shift_);
   }
-  __device__ int remainder(int n, int quotient) const { return n - quotient * divisor_; }
-#endif
+  constexpr int remainder(int n, int quotient) const { return n - quotient * divisor_; }
 
  private:
   int divisor_ = 1, shift_ = 31;

@@ -151,6 +151,32 @@ TEST(AttentionGpu, SixteenBits) {
   expect_agree(lines);
 }
 
+/// Thread blocks take several items each, whose notes, queries and outputs share places in shared
+/// memory; sections of heads under a mask, with empty slots (80 heads of 2048 rows in 16 bits: 16
+/// heads and 8 slots) and without; tiles of rows that begin before the first row.
+TEST(AttentionGpu, SeveralItemsABlock) {
+  expect_agree({"b2 s900 h80",
+                "b2 s900 h80 d64 out=f16",
+                "s900 h80 d256",
+                "s500 h70 d192 dv128",
+                "b3 s700 h40 d96 out=f32",
+                "b2 s2000 h40 causal",
+                "b2 s1100 h80 d64 causal",
+                "s2000 h40 d256 causal",
+                "b2 s1400 h40 window=300,0 recipe=fp8",
+                "b2 s700 hq60 hkv20 softcap=20 causal",
+                "s1100 h80 recipe=strict_causal causal",
+                "b2 s900 h80 precision=bf16",
+                "b2 s900 h80 d64 precision=fp16",
+                "s900 h80 d256 precision=bf16",
+                "s500 h70 d192 precision=fp16",
+                "b2 s2048 h40 causal precision=bf16",
+                "s2048 h40 d256 causal precision=bf16",
+                "b2 s1400 h40 d64 window=300,0 precision=bf16",
+                "s900 h80 out=f32 precision=bf16",
+                "b2 s700 hq60 hkv20 d256 softcap=20 causal precision=bf16"});
+}
+
 TEST(AttentionGpu, RecipesAndStoredOperands) {
   for (const char* recipe :
        {"per_tensor", "per_head", "block", "fp8", "strict_causal", "block+e5m2", "fp8+e5m2",

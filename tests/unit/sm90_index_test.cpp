@@ -16,6 +16,7 @@
 #include "core/tile_table.h"
 #include "sm90/attention/shared.h"
 #include "sm90/attention/traits.h"
+#include "sm90/divisor.h"
 #include "sm90/tile/fragment.h"
 #include "sm90/tile/scheduler.h"
 
@@ -83,30 +84,45 @@ TEST(Sm90Fragment, OperandOfPTakesTheScoresOfTheKeysThatStandInV) {
 
 constexpr int kSms = 132;
 
-/// The items of every block, in its order. As many rounds as the kernel takes: until an index is
+/// The items of every block, in its order. As many rounds as the kernel takes: until a slot is
 /// beyond the last.
-std::vector<std::vector<int>> walk(const Schedule& schedule, int blocks) {
-  std::vector<std::vector<int>> items(static_cast<std::size_t>(blocks));
+std::vector<std::vector<WorkItem>> walk(const Schedule& schedule, int blocks) {
+  std::vector<std::vector<WorkItem>> items(static_cast<std::size_t>(blocks));
   for (int block = 0; block < blocks; ++block) {
     for (int round = 0;; ++round) {
-      const int index = schedule.index(block, blocks, round);
-      if (index >= schedule.items()) break;
-      items[static_cast<std::size_t>(block)].push_back(index);
+      const int slot = schedule.slot(block, blocks, round);
+      if (slot >= schedule.slots()) break;
+      const WorkItem item = schedule.at(slot);
+      if (item.m_block != kNoItem) items[static_cast<std::size_t>(block)].push_back(item);
     }
   }
   return items;
 }
 
-/// Shapes with sections that divide the heads and such that do not, of one head and of all.
-std::vector<Schedule> schedules() {
-  std::vector<Schedule> all;
+/// What a schedule is made of.
+struct Order {
+  int m_blocks, heads, batches;
+  Sections sections;
+  int splits = 1, at_end = 0;
+
+  Schedule schedule() const { return {m_blocks, heads, batches, sections, splits, at_end}; }
+  int items() const { return m_blocks * heads * batches * splits; }
+};
+
+/// Orders with sections that divide the heads and such that do not, of one head and of all.
+std::vector<Order> orders() {
+  std::vector<Order> all;
   for (const int m_blocks : {1, 2, 7, 32}) {
     for (const auto& [heads, batches] : {std::pair{1, 1}, {5, 1}, {6, 3}, {16, 2}}) {
       for (const int section : {1, 2, 3, 4, 7, heads * batches, heads * batches + 5}) {
         for (const int splits : {1, 3}) {
           for (const int at_end : {0, 1, 2}) {
-            if (at_end >= m_blocks) continue;
-            all.push_back({m_blocks, heads, batches, section, splits, at_end});
+            if (at_end < m_blocks) {
+              all.push_back({m_blocks, heads, batches, {section, 0}, splits, at_end});
+            }
+          }
+          for (const int empty : {1, 17}) {
+            all.push_back({m_blocks, heads, batches, {section, empty}, splits, 0});
           }
         }
       }
@@ -115,49 +131,62 @@ std::vector<Schedule> schedules() {
   return all;
 }
 
-testing::Message described(const Schedule& x, int blocks) {
+testing::Message described(const Order& x, int blocks) {
   return testing::Message() << x.m_blocks << " tiles of rows, " << x.heads << " heads, "
-                            << x.batches << " batches, sections of " << x.section << ", "
-                            << x.splits << " splits, " << x.at_end << " at the end, " << blocks
-                            << " blocks";
+                            << x.batches << " batches, sections of " << x.sections.heads << " and "
+                            << x.sections.empty << " empty slots, " << x.splits << " splits, "
+                            << x.at_end << " at the end, " << blocks << " blocks";
 }
 
 TEST(Sm90Scheduler, EveryTileIsTakenOnce) {
-  for (const Schedule& schedule : schedules()) {
-    for (const int blocks : {1, 2, 3, 8, kSms, schedule.items()}) {
-      SCOPED_TRACE(described(schedule, blocks));
+  for (const Order& order : orders()) {
+    const Schedule schedule = order.schedule();
+    EXPECT_EQ(schedule.items(), order.items());
+    for (const int blocks : {1, 2, 3, 8, kSms, order.items()}) {
+      SCOPED_TRACE(described(order, blocks));
       std::set<std::tuple<int, int, int, int>> taken;
       int count = 0;
       for (const auto& items : walk(schedule, blocks)) {
-        for (const int index : items) {
-          const WorkItem item = schedule.at(index);
-          EXPECT_TRUE(item.m_block >= 0 && item.m_block < schedule.m_blocks);
-          EXPECT_TRUE(item.head >= 0 && item.head < schedule.heads);
-          EXPECT_TRUE(item.batch >= 0 && item.batch < schedule.batches);
-          EXPECT_TRUE(item.split >= 0 && item.split < schedule.splits);
+        for (const WorkItem& item : items) {
+          EXPECT_TRUE(item.m_block >= 0 && item.m_block < order.m_blocks);
+          EXPECT_TRUE(item.head >= 0 && item.head < order.heads);
+          EXPECT_TRUE(item.batch >= 0 && item.batch < order.batches);
+          EXPECT_TRUE(item.split >= 0 && item.split < order.splits);
           taken.emplace(item.m_block, item.head, item.batch, item.split);
           ++count;
         }
       }
-      EXPECT_EQ(count, schedule.items());
-      EXPECT_EQ(taken.size(), static_cast<std::size_t>(schedule.items()));
+      EXPECT_EQ(count, order.items());
+      EXPECT_EQ(taken.size(), static_cast<std::size_t>(order.items()));
     }
   }
 }
 
+TEST(Sm90Scheduler, NothingIsAnOrderToo) {
+  EXPECT_EQ(Schedule().slots(), 0);
+  EXPECT_EQ(Schedule().items(), 0);
+}
+
 TEST(Sm90Scheduler, LastRowsComeFirstWithinASectionAndSectionsInOrder) {
-  for (const Schedule& schedule : schedules()) {
-    SCOPED_TRACE(described(schedule, 1));
-    if (schedule.at_end != 0) continue;
-    int section = 0, m_block = schedule.m_blocks;
-    for (int index = 0; index < schedule.items(); ++index) {
-      const WorkItem item = schedule.at(index);
-      const int its = (item.batch * schedule.heads + item.head) / schedule.section;
+  for (const Order& order : orders()) {
+    SCOPED_TRACE(described(order, 1));
+    if (order.at_end != 0) continue;
+    const Schedule schedule = order.schedule();
+    const int last = std::max(order.heads * order.batches / order.sections.heads - 1, 0);
+    int section = 0, m_block = order.m_blocks;
+    for (int slot = 0; slot < schedule.slots(); ++slot) {
+      const WorkItem item = schedule.at(slot);
+      if (item.m_block == kNoItem) {
+        EXPECT_EQ(m_block, 0) << "an empty slot within a section";
+        continue;
+      }
+      const int in_order = (item.batch * order.heads + item.head) / order.sections.heads;
+      const int its = order.sections.empty > 0 ? std::min(in_order, last) : in_order;
       if (its != section) {
         EXPECT_EQ(its, section + 1);
         EXPECT_EQ(m_block, 0) << "the section before is not done";
         section = its;
-        m_block = schedule.m_blocks;
+        m_block = order.m_blocks;
       }
       EXPECT_LE(item.m_block, m_block);
       m_block = item.m_block;
@@ -166,12 +195,14 @@ TEST(Sm90Scheduler, LastRowsComeFirstWithinASectionAndSectionsInOrder) {
 }
 
 TEST(Sm90Scheduler, TilesLeftToTheEndAreAHeadsLastOnes) {
-  for (const Schedule& schedule : schedules()) {
-    SCOPED_TRACE(described(schedule, 1));
-    const int whole = schedule.m_blocks - schedule.at_end;
-    const int whole_items = whole * schedule.heads * schedule.batches * schedule.splits;
-    for (int index = 0; index < schedule.items(); ++index) {
-      EXPECT_EQ(schedule.at(index).m_block >= whole, index >= whole_items);
+  for (const Order& order : orders()) {
+    SCOPED_TRACE(described(order, 1));
+    if (order.sections.empty > 0) continue;
+    const Schedule schedule = order.schedule();
+    const int whole = order.m_blocks - order.at_end;
+    const int whole_items = whole * order.heads * order.batches * order.splits;
+    for (int slot = 0; slot < schedule.slots(); ++slot) {
+      EXPECT_EQ(schedule.at(slot).m_block >= whole, slot >= whole_items);
     }
   }
 }
@@ -179,11 +210,11 @@ TEST(Sm90Scheduler, TilesLeftToTheEndAreAHeadsLastOnes) {
 TEST(Sm90Scheduler, RemaindersAtTheEndSaveARound) {
   // 128 heads of 4096 rows: 21 tiles of 192 rows and 64 rows, which cost two thirds of a tile.
   const auto most = [](int at_end) {
-    const Schedule schedule{22, 32, 4, 48, 1, at_end};
+    const Schedule schedule{22, 32, 4, {48, 0}, 1, at_end};
     double longest = 0;
     for (const auto& items : walk(schedule, kSms)) {
       double sum = 0;
-      for (const int index : items) sum += schedule.at(index).m_block == 21 ? 2.0 / 3 : 1.0;
+      for (const WorkItem& item : items) sum += item.m_block == 21 ? 2.0 / 3 : 1.0;
       longest = std::max(longest, sum);
     }
     return longest;
@@ -197,12 +228,12 @@ TEST(Sm90Scheduler, RemaindersAtTheEndSaveARound) {
   EXPECT_EQ(tiles_at_end(3, true, 512, kSms), 0);
 }
 
-/// The most loaded block against the mean, where a tile of rows costs what it sees.
-double imbalance(const Schedule& schedule, int blocks) {
+/// The most loaded block against the mean, where a tile of rows costs what it sees and `fixed`.
+double imbalance(const Schedule& schedule, int blocks, int fixed = 0) {
   std::int64_t most = 0, sum = 0;
   for (const auto& items : walk(schedule, blocks)) {
     std::int64_t load = 0;
-    for (const int index : items) load += schedule.at(index).m_block + 1;
+    for (const WorkItem& item : items) load += item.m_block + 1 + fixed;
     most = std::max(most, load);
     sum += load;
   }
@@ -212,38 +243,73 @@ double imbalance(const Schedule& schedule, int blocks) {
 TEST(Sm90Scheduler, CausalLoadsAreEvenToFivePercent) {
   // 16k rows in tiles of 192: 86 of them; 16 heads twice.
   for (const int section : {8, 16, 32}) {
-    EXPECT_LT(imbalance({86, 16, 2, section}, kSms), 1.05) << "sections of " << section;
+    EXPECT_LT(imbalance({86, 16, 2, {section, 0}}, kSms), 1.05) << "sections of " << section;
   }
 }
 
-TEST(Sm90Scheduler, SectionsUnderAMaskHoldWholePairsOfRoundsOrAllHeads) {
+TEST(Sm90Scheduler, SectionsUnderAMaskFitL2AndBalance) {
   constexpr std::int64_t kTokens = 16384, kHidden = 2048;
-  for (const std::int64_t d : {64, 128, 256}) {
-    for (std::int64_t s = 512; s <= kTokens; s *= 2) {
-      for (const std::int64_t group : {1, 4}) {
-        const std::int64_t heads = kTokens / s * kHidden / d, m_blocks = (s + 127) / 128;
-        const std::int64_t bytes = s * 2 * d / group;
-        const std::int64_t section = section_by_length(bytes, group, heads, m_blocks, kSms);
-        SCOPED_TRACE(testing::Message() << "d " << d << " s " << s << " group " << group);
-        EXPECT_EQ(section % group, 0);
-        if (section == heads) continue;
-        EXPECT_EQ(section * m_blocks % (2 * kSms), 0);
-        EXPECT_LE(section * bytes, kMostSectionBytes);
-        const Schedule schedule{static_cast<int>(m_blocks), static_cast<int>(heads), 1,
-                                static_cast<int>(section)};
-        EXPECT_LT(imbalance(schedule, kSms), 1.15);
+  for (const int rows : {128, 192}) {
+    for (const std::int64_t bytes : {1, 2}) {
+      for (const std::int64_t d : {64, 128, 256}) {
+        for (std::int64_t s = 512; s <= kTokens; s *= 2) {
+          for (const std::int64_t group : {1, 4}) {
+            SCOPED_TRACE(testing::Message()
+                         << "tiles of " << rows << " rows, " << bytes << " bytes, d " << d << ", s "
+                         << s << ", group " << group);
+            const std::int64_t heads = kTokens / s * kHidden / d, m_blocks = (s + rows - 1) / rows;
+            const std::int64_t head_bytes = s * 2 * d * bytes / group;
+            const Sections sections = masked_sections(head_bytes, group, heads, m_blocks, kSms);
+            EXPECT_EQ(sections.heads % group, 0);
+            if (sections.heads == heads) {
+              EXPECT_EQ(sections.empty, 0);
+            } else {
+              EXPECT_EQ((sections.heads * m_blocks + sections.empty) % (2 * kSms), 0);
+              EXPECT_LE(sections.heads * head_bytes, kMostSectionBytes);
+            }
+            const Schedule schedule{static_cast<int>(m_blocks), static_cast<int>(heads), 1,
+                                    sections};
+            EXPECT_LT(imbalance(schedule, kSms, 2), 1.15);
+          }
+        }
       }
     }
   }
-  EXPECT_EQ(section_by_length(512 << 10, 1, 128, 8, kSms), 33);  // 264 items, of 17 MB
-  EXPECT_EQ(section_by_length(64 << 20, 1, 16, 128, kSms), 16);  // nothing fits
+}
+
+TEST(Sm90Scheduler, SectionsUnderAMaskLeaveFewSlotsEmpty) {
+  const auto expect = [](const Sections& x, int heads, int empty) {
+    EXPECT_EQ(x.heads, heads);
+    EXPECT_EQ(x.empty, empty);
+  };
+  expect(masked_sections(512 << 10, 1, 128, 8, kSms), 33, 0);  // 264 items, of 17 MB
+  expect(masked_sections(2 << 20, 1, 64, 32, kSms), 8, 8);     // 256 items
+  expect(masked_sections(4 << 20, 1, 32, 32, kSms), 8, 8);     // 32 MB: 6 heads would leave 72
+  expect(masked_sections(1 << 20, 1, 64, 22, kSms), 24, 0);    // rather than 12
+  expect(masked_sections(1 << 10, 1, 64, 22, kSms), 64, 0);    // all fit
+  expect(masked_sections(20 << 20, 1, 16, 40, kSms), 16, 0);   // one head: most slots empty
 }
 
 TEST(Sm90Scheduler, SectionsOfEqualItemsFitL2AndHoldWholeGroups) {
-  EXPECT_EQ(section_of_equals(1 << 20, 1, 64), 24);
-  EXPECT_EQ(section_of_equals(1 << 20, 5, 60), 20);
-  EXPECT_EQ(section_of_equals(100 << 20, 8, 64), 8);
-  EXPECT_EQ(section_of_equals(0, 2, 64), 64);
+  EXPECT_EQ(equal_sections(1 << 20, 1, 64).heads, 24);
+  EXPECT_EQ(equal_sections(1 << 20, 5, 60).heads, 20);
+  EXPECT_EQ(equal_sections(100 << 20, 8, 64).heads, 8);
+  EXPECT_EQ(equal_sections(0, 2, 64).heads, 64);
+}
+
+TEST(Sm90Divisor, IsDivision) {
+  for (const int d : {1, 2, 3, 5, 7, 22, 132, 264, 1000, (1 << 30) - 1, 1 << 30, 2147483647}) {
+    const Divisor divisor(d);
+    for (const std::int64_t near : {std::int64_t{0}, std::int64_t{d}, std::int64_t{d} * 7,
+                                    std::int64_t{1} << 30, std::int64_t{2147483647}}) {
+      for (std::int64_t n = near - 2; n <= near + 2; ++n) {
+        if (n < 0 || n > 2147483647) continue;
+        const int quotient = divisor.quotient(static_cast<int>(n));
+        EXPECT_EQ(quotient, n / d) << n << " / " << d;
+        EXPECT_EQ(divisor.remainder(static_cast<int>(n), quotient), n % d) << n << " % " << d;
+      }
+    }
+  }
 }
 
 // ---- Shapes of kernels
@@ -281,7 +347,11 @@ void expect_fits() {
   for (int stage = 0; stage < Kernel::kStages; ++stage) {
     for (const auto& piece : memory.k[stage]) EXPECT_EQ(offset(piece) % kSwizzle, 0);
     EXPECT_EQ(offset(memory.v[stage]) % kSwizzle, 0);
+    if (Kernel::k16Bit) continue;
     EXPECT_EQ(offset(memory.v[stage] + Kernel::kHeadDimV * kBlockN) % kSwizzle, 0) << "the ones";
+  }
+  for (const auto& warpgroup : memory.out) {
+    for (const auto& buffer : warpgroup) EXPECT_EQ(offset(buffer) % kSwizzle, 0);
   }
   EXPECT_EQ(offset(memory.tile) % 16, 0);
   EXPECT_EQ(offset(memory.q_full) % 8, 0);
@@ -296,6 +366,8 @@ void expect_all_fit() {
   expect_fits<Traits<kD, kDv, DType::f8_e4m3, FoldedScores>>();
   expect_fits<Traits<kD, kDv, DType::f8_e5m2, GeneralScores>>();
   expect_fits<Traits<kD, kDv, DType::f8_e5m2, FoldedScores>>();
+  expect_fits<Traits<kD, kDv, DType::bf16, PlainScores>>();
+  expect_fits<Traits<kD, kDv, DType::bf16, GeneralScores>>();
 }
 
 /// The pairs of head dims that kernels are built for (sm90/attention/launch.h).

@@ -79,6 +79,7 @@ struct AttentionArgs {
 
   Schedule schedule;
   int sq = 0, sk = 0;
+  int lead = 0;               // the first tile of query rows begins at row -lead
   int dv = 0;                 // channels of out
   Divisor group;              // query heads that share a kv head
   int left = -1, right = -1;  // octavo/attention.h, MaskSpec; at most 2^30

@@ -137,33 +137,39 @@ RowValues row_values(const TensorView& x) {
 /// Contiguous [b, hq, sq].
 RowValues row_values(float* data, const Dims& n) { return {data, n.hq * n.sq, n.sq, 1}; }
 
+/// Under a mask a tile of fewer query rows is the first one, which sees fewest keys, not the last:
+/// how many rows it lacks, in whole warpgroups, so that those stay where they are.
+int lead_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
+  if (problem.mask == MaskSpec::none()) return 0;
+  const std::int64_t missing =
+      ceil_div(problem.dims.sq, kernel.block_m) * kernel.block_m - problem.dims.sq;
+  return static_cast<int>(missing / kWarpgroupRows * kWarpgroupRows);
+}
+
 Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
   const Dims& n = problem.dims;
-  const std::int64_t m_blocks = ceil_div(n.sq, kernel.block_m);
-  const std::int64_t items = m_blocks * n.hq * n.b * problem.num_splits;
-  Schedule schedule;
-  schedule.splits = problem.num_splits;
-  schedule.m_blocks = static_cast<int>(m_blocks);
-  schedule.heads = static_cast<int>(n.hq);
-  schedule.batches = static_cast<int>(n.b);
-  if (items == 0) return schedule;
+  const std::int64_t m_blocks = ceil_div(n.sq, kernel.block_m), heads = n.hq * n.b;
+  const std::int64_t items = m_blocks * heads * problem.num_splits;
+  if (items == 0) return {};
   if (items > kMostItems) {
     throw Error(ErrorCode::unsupported, "attention_on_device: b * hq * num_splits * (tiles of " +
                                             std::to_string(kernel.block_m) + " rows) is " +
                                             std::to_string(items) + "; must be at most 2^30");
   }
   const auto bytes = static_cast<std::int64_t>(size_of(problem.k_format()));  // of an element
-  const std::int64_t head_bytes = n.sk * (n.d + n.dv) * bytes / n.group(), heads = n.hq * n.b;
+  const std::int64_t head_bytes = n.sk * (n.d + n.dv) * bytes / n.group();
   const auto blocks = std::min<std::int64_t>(items, multiprocessors());
+  Sections sections;
+  int at_end = 0;
   if (problem.mask == MaskSpec::none()) {
-    schedule.section = static_cast<int>(section_of_equals(head_bytes, n.group(), heads));
-    schedule.at_end =
-        tiles_at_end(m_blocks, n.sq % kernel.block_m != 0, heads * problem.num_splits, blocks);
+    sections = equal_sections(head_bytes, n.group(), heads);
+    at_end = tiles_at_end(m_blocks, n.sq % kernel.block_m != 0, heads * problem.num_splits, blocks);
   } else {
-    schedule.section = static_cast<int>(
-        section_by_length(head_bytes, n.group(), heads, m_blocks * problem.num_splits, blocks));
+    sections = masked_sections(head_bytes, n.group(), heads, m_blocks * problem.num_splits, blocks);
   }
-  return schedule;
+  return {static_cast<int>(m_blocks), static_cast<int>(n.hq),
+          static_cast<int>(n.b),      sections,
+          problem.num_splits,         at_end};
 }
 
 /// Key lengths where any entry has fewer than sk.
@@ -216,8 +222,8 @@ AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
   args.out = {problem.out.data, problem.out.dtype, problem.out.stride[0], problem.out.stride[1],
               problem.out.stride[2]};
   args.wide_stores = rows_are_wide(problem.out);
-  args.copies_out = problem.precision != Precision::fp8 && problem.num_splits == 1 &&
-                    problem.out.dtype != DType::f32 && copy_engine_reads(problem.out);
+  args.copies_out =
+      problem.num_splits == 1 && problem.out.dtype != DType::f32 && copy_engine_reads(problem.out);
   if (args.copies_out) args.out_map = make_tensor_map(rows_of(problem.out), 128, kWarpRows);
   args.schedule = schedule;
   args.sq = static_cast<int>(n.sq);
@@ -279,6 +285,7 @@ void launch(const AttentionProblem& problem, const Operands& x, std::byte* part_
   const int items = schedule.items();
   if (items == 0) return;  // before tensor maps of nothing are made
   AttentionArgs args = make_args(problem, x, schedule, device_lengths);
+  args.lead = lead_of(problem, kernel);
   MergeArgs merge;
   if (problem.num_splits > 1) merge = divert_to_parts(args, problem, part_space);
   check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -32,6 +32,7 @@ class Consumer {
       }
       ++items_;
     }
+    ptx::tma_store_wait<0>();  // they read shared memory
   }
 
  private:
@@ -64,8 +65,7 @@ class Consumer {
     }
     for (; n > first; --n) skip_tile(n > first + 1);
     turns_.pass();
-    epilogue(out, state, item(), first_row(), rows(), args_);
-    release(&shared_.q_empty[q().stage()]);
+    finish_item(out, state);
   }
 
   /// 16 bits, where the tensor cores are what is waited for: Q K^T of the next tile goes before P V
@@ -91,22 +91,31 @@ class Consumer {
         const int end = ptx::uniform(walk.end[part + 1]);
         while (n > end) step_ahead(out, state, sums, p, --n, part != 1);
       }
+      leave_queries_early();
       wait_for_v();
       turns_.take();
       start_pv(out, p, words_.v(kv_.stage()));
       turns_.pass();
       finish_pv(out, p);
     } else {
+      leave_queries_early();
       turns_.take();
       turns_.pass();
     }
     for (; n > first; --n) skip_tile_ahead();
-    std::uint64_t* q_empty = &shared_.q_empty[q().stage()];
-    // Where there is one tile of query rows, its successor is on its way during the epilogue.
-    if constexpr (!Traits::kStagesOutput) release(q_empty);
-    epilogue_16bit(out, state, item(), first_row(), rows(), shared_.q[q().stage()][warpgroup_][0],
-                   args_);
-    if constexpr (Traits::kStagesOutput) release(q_empty);
+    finish_item(out, state);
+  }
+
+  /// Where there is one tile of query rows, its successor comes during the last P V and the
+  /// epilogue; notes have two places.
+  __device__ void leave_queries_early() {
+    if constexpr (Traits::kQStages == 1) release(&shared_.q_empty[q().stage()]);
+  }
+
+  __device__ void finish_item(Output<Traits>& out, const SoftmaxState& state) {
+    epilogue(out, state, item(), first_row(), rows(),
+             OutputBuffers<Traits>(shared_, q().stage(), warpgroup_), args_);
+    if constexpr (Traits::kQStages > 1) release(&shared_.q_empty[q().stage()]);
   }
 
   __device__ void skip_tile_ahead() {

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `epilogue`: O / l in the output type, LSE = (m + log2 l - 8) ln 2 + sm_scale * shift.
 //
-// A quad of threads holds two neighbouring columns each of every 8. For 16-bit outputs its even and
-// odd threads swap words, so that the quad stores 16 columns, a sector of 32 bytes, at a time.
+// 16-bit outputs go to shared memory and from there out by the copy engine, 64 columns at a time,
+// while the next ones are staged or the next item begins. Other outputs go straight from registers:
+// a quad of threads holds two neighbouring columns each of every 8; in 16 bits its even and odd
+// threads swap words, so that the quad stores 16 columns, a sector of 32 bytes, at a time.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "sm90/attention/args.h"
 #include "sm90/attention/pv.cuh"
 #include "sm90/attention/scores.cuh"
 #include "sm90/attention/store.cuh"
+#include "sm90/ptx/math.cuh"
 #include "sm90/ptx/named_barrier.cuh"
 #include "sm90/ptx/stmatrix.cuh"
 #include "sm90/ptx/tma.cuh"
@@ -100,18 +104,29 @@ __device__ inline void store_row(const float (&o)[kCount], float factor, const O
   }
 }
 
-/// What a row is multiplied with: its unit / l. Rows that have seen no key become 0 here, whatever
-/// 0 times V has made of them; where the factor would leave FP32's normal range, 1 / l comes first.
-template <int kHalf, int kCount>
-__device__ inline float output_factor(float (&o)[kCount], float l, float unit) {
-  const float inverse = l == 0 ? 0.0f : 1.0f / l;
-  const float factor = inverse * unit;
-  if (!__any_sync(0xffffffffu, factor < 0x1p-100f)) return factor;
+/// What a thread's two rows are multiplied with: their unit / l. Rows that have seen no key become
+/// 0 here, whatever 0 times V has made of them; where a factor would leave FP32's normal range, 1 /
+/// l comes first.
+template <typename Traits>
+__device__ inline void output_factors(Output<Traits>& out, float (&factor)[2]) {
+  const float inverse[2] = {out.l[0] == 0 ? 0.0f : ptx::rcp_approx(out.l[0]),
+                            out.l[1] == 0 ? 0.0f : ptx::rcp_approx(out.l[1])};
+  factor[0] = inverse[0] * out.unit[0].now;
+  factor[1] = inverse[1] * out.unit[1].now;
+  if (!__any_sync(0xffffffffu, fminf(factor[0], factor[1]) < 0x1p-100f)) [[likely]]
+    return;
 #pragma unroll
-  for (int r = 0; r < kCount; ++r) {
-    if (fragment_half(r) == kHalf) o[r] = l == 0 ? 0.0f : o[r] * inverse;
+  for (int r = 0; r < Traits::kHeadDimV / 2; ++r) {
+    const int half = fragment_half(r);
+    out.o[r] = out.l[half] == 0 ? 0.0f : out.o[r] * inverse[half];
   }
-  return unit;
+  factor[0] = out.unit[0].now;
+  factor[1] = out.unit[1].now;
+}
+
+/// Tiles may begin before the first row and end past the last.
+__device__ inline bool is_row(int row, const AttentionArgs& args) {
+  return row >= 0 && row < args.sq;
 }
 
 template <typename Traits, int kHalf>
@@ -119,7 +134,7 @@ __device__ inline void store_lse(const Output<Traits>& out, const SoftmaxState& 
                                  const ItemNote& item, int m, const RowNote* rows,
                                  const AttentionArgs& args) {
   const int row = m + own_row() + 8 * kHalf;
-  if (row >= args.sq || args.lse.data == nullptr || threadIdx.x % 4 != 0) return;
+  if (!is_row(row, args) || args.lse.data == nullptr || threadIdx.x % 4 != 0) return;
   const float l = out.l[kHalf];
   // Inside a softcap the shift has been put back already.
   const float shift =
@@ -130,96 +145,139 @@ __device__ inline void store_lse(const Output<Traits>& out, const SoftmaxState& 
 }
 
 template <typename Traits, int kHalf>
-__device__ inline void finish_row(Output<Traits>& out, const SoftmaxState& state,
-                                  const ItemNote& item, int m, const RowNote* rows,
-                                  const AttentionArgs& args) {
-  const float factor = output_factor<kHalf>(out.o, out.l[kHalf], out.unit[kHalf].now);
+__device__ inline void finish_row(const Output<Traits>& out, float factor, const ItemNote& item,
+                                  int m, const AttentionArgs& args) {
   const int row = m + own_row() + 8 * kHalf;
   OutputRow to;
-  if (row < args.sq) {
+  if (is_row(row, args)) {
     const std::int64_t offset = args.out.offset(item.batch, item.head, row, item.split);
     to = {static_cast<std::byte*>(args.out.data) +
               offset * static_cast<std::int64_t>(size_of(args.out.dtype)),
           args.dv};
   }
   store_row<kHalf>(out.o, factor, to, args);
-  store_lse<Traits, kHalf>(out, state, item, m, rows, args);
 }
 
 /// Barrier of the first warpgroup; Turns have those before.
 inline constexpr int kTileBarrier = 3;
 
-/// A warp's 16 rows in 16 bits to `tile`, pieces of 64 columns of the warpgroup's rows, swizzled.
-template <typename Type, int kCount>
+/// 64 columns of a warp's 16 rows in 16 bits, from registers [kPiece * 32, ..), to its part of a
+/// buffer of the warpgroup, swizzled.
+template <typename Type, int kPiece, int kCount>
 __device__ inline void stage_rows(const float (&o)[kCount], const float (&factor)[2],
-                                  std::uint8_t* tile) {
+                                  std::uint8_t* rows) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int row = lane % 16, unit = lane / 16;  // this lane's row, and which of two 8 columns
-  std::uint8_t* rows = tile + static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32 * 16 * 128;
+  constexpr int kFirst = kPiece * 32, kEnd = kFirst + 32 < kCount ? kFirst + 32 : kCount;
 #pragma unroll
-  for (int r = 0; r < kCount; r += 8) {  // 16 columns
+  for (int r = kFirst; r < kEnd; r += 8) {  // 16 columns
     const std::uint32_t words[4] = {pack(o[r] * factor[0], o[r + 1] * factor[0], Type{}),
                                     pack(o[r + 2] * factor[1], o[r + 3] * factor[1], Type{}),
                                     pack(o[r + 4] * factor[0], o[r + 5] * factor[0], Type{}),
                                     pack(o[r + 6] * factor[1], o[r + 7] * factor[1], Type{})};
-    const int piece = r / 32, first = r % 32 / 4;
-    ptx::stmatrix_x4(
-        rows + piece * kWarpgroupRows * 128 + row * 128 + ((first + unit) ^ (row % 8)) * 16, words);
+    ptx::stmatrix_x4(rows + row * 128 + (((r - kFirst) / 4 + unit) ^ (row % 8)) * 16, words);
   }
 }
 
-/// The same rows by the copy engine, which leaves out rows and columns beyond the tensor.
+/// Where a warpgroup's outputs are staged. The last pieces go to buffers of their own, so that
+/// those where the query rows were fall free first.
 template <typename Traits>
-__device__ inline void copy_rows_out(Output<Traits>& out, const ItemNote& item, int m,
-                                     std::uint8_t* tile, const AttentionArgs& args) {
-  const float factor[2] = {output_factor<0>(out.o, out.l[0], out.unit[0].now),
-                           output_factor<1>(out.o, out.l[1], out.unit[1].now)};
-  // No warp of the warpgroup may still be at a product of the queries.
-  ptx::barrier_sync(kTileBarrier + static_cast<int>(threadIdx.x) / kWarpgroupThreads,
-                    kWarpgroupThreads);
-  if (args.out.dtype == DType::bf16) {
-    stage_rows<__nv_bfloat16>(out.o, factor, tile);
-  } else {
-    stage_rows<__half>(out.o, factor, tile);
+class OutputBuffers {
+ public:
+  static constexpr int kCount = Traits::kOutBuffers + Traits::kQBuffers;
+
+  __device__ OutputBuffers(Shared<Traits>& shared, int q_stage, int warpgroup)
+      : own_(shared.out[warpgroup][0]), q_(shared.q[q_stage][warpgroup][0]) {}
+
+  template <int kPiece>
+  __device__ std::uint8_t* of() const {
+    constexpr int kAt = (Traits::kOutPieces - 1 - kPiece) % kCount;
+    constexpr int kBytes = kWarpgroupRows * 128;
+    return kAt < Traits::kOutBuffers ? own_ + kAt * kBytes
+                                     : q_ + (kAt - Traits::kOutBuffers) * kBytes;
   }
+
+ private:
+  std::uint8_t *own_, *q_;
+};
+
+/// Pieces [kBegin, ..) of a warp's rows, by the copy engine, which leaves out rows and columns
+/// beyond the tensor: as many at a time as there are buffers.
+template <typename Traits, typename Type, int kBegin = 0>
+__device__ inline void copy_pieces_out(const float (&o)[Traits::kHeadDimV / 2],
+                                       const float (&factor)[2], const ItemNote& item, int m,
+                                       const OutputBuffers<Traits>& buffers,
+                                       const AttentionArgs& args) {
+  constexpr int kBuffers = OutputBuffers<Traits>::kCount;
+  constexpr int kEnd = std::min(kBegin + kBuffers, Traits::kOutPieces);
+  if constexpr (kBegin > 0) {  // what was in these buffers must have left
+    ptx::tma_store_wait<kBuffers - (kEnd - kBegin)>();
+    __syncwarp();
+  }
+  const int first = static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32 * 16;
+  for_steps<kBegin, kEnd>([&](auto piece) {
+    stage_rows<Type, piece>(o, factor, buffers.template of<piece>() + first * 128);
+  });
   ptx::fence_proxy_async();
   __syncwarp();
-  if (threadIdx.x % 32 != 0) return;
-  const int first = static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32 * 16;
-  for (int piece = 0; piece < Traits::kVPieces; ++piece) {
-    ptx::tma_store_4d(&args.out_map, tile + (piece * kWarpgroupRows + first) * 128, piece * 128,
-                      m + first, item.head, item.batch);
+  // The copy engine refuses to write at rows below 0, where whole warpgroups may stand.
+  const bool stores = threadIdx.x % 32 == 0 && m >= 0;
+  for_steps<kBegin, kEnd>([&](auto piece) {
+    if (stores) {
+      ptx::tma_store_4d(&args.out_map, buffers.template of<piece>() + first * 128, piece * 128,
+                        m + first, item.head, item.batch);
+    }
+    ptx::tma_store_commit();
+  });
+  if constexpr (kEnd < Traits::kOutPieces) {
+    copy_pieces_out<Traits, Type, kEnd>(o, factor, item, m, buffers, args);
   }
-  ptx::tma_store_wait();
 }
 
-/// `tile`: this warpgroup's query rows in shared memory, which nothing needs any more where another
-/// tile of them follows.
 template <typename Traits>
-__device__ inline void epilogue_16bit(Output<Traits>& out, const SoftmaxState& state,
-                                      const ItemNote& item, int m, const RowNote* rows,
-                                      std::uint8_t* tile, const AttentionArgs& args) {
-#pragma unroll
-  for (float& l : out.l) {  // sums of this thread's keys so far
-    l += __shfl_xor_sync(0xffffffffu, l, 1);
-    l += __shfl_xor_sync(0xffffffffu, l, 2);
+__device__ inline void copy_out(const Output<Traits>& out, const float (&factor)[2],
+                                const ItemNote& item, int m, const OutputBuffers<Traits>& buffers,
+                                const AttentionArgs& args) {
+  ptx::tma_store_wait<0>();  // of the item before
+  if constexpr (Traits::kQBuffers > 0) {
+    // No warp of the warpgroup may still be at a product of the queries.
+    ptx::barrier_sync(kTileBarrier + static_cast<int>(threadIdx.x) / kWarpgroupThreads,
+                      kWarpgroupThreads);
+  } else {
+    __syncwarp();
   }
-  if (!Traits::kStagesOutput || !args.copies_out) {
-    finish_row<Traits, 0>(out, state, item, m, rows, args);
-    finish_row<Traits, 1>(out, state, item, m, rows, args);
-    return;
+  if (args.out.dtype == DType::bf16) {
+    copy_pieces_out<Traits, __nv_bfloat16>(out.o, factor, item, m, buffers, args);
+  } else {
+    copy_pieces_out<Traits, __half>(out.o, factor, item, m, buffers, args);
   }
-  store_lse<Traits, 0>(out, state, item, m, rows, args);
-  store_lse<Traits, 1>(out, state, item, m, rows, args);
-  copy_rows_out(out, item, m, tile, args);
+  if constexpr (Traits::kQBuffers > 0) {
+    ptx::tma_store_wait<Traits::kOutBuffers>();
+    __syncwarp();
+  }
 }
 
 template <typename Traits>
 __device__ inline void epilogue(Output<Traits>& out, const SoftmaxState& state,
                                 const ItemNote& item, int m, const RowNote* rows,
-                                const AttentionArgs& args) {
-  finish_row<Traits, 0>(out, state, item, m, rows, args);
-  finish_row<Traits, 1>(out, state, item, m, rows, args);
+                                const OutputBuffers<Traits>& buffers, const AttentionArgs& args) {
+  if constexpr (Traits::k16Bit) {
+#pragma unroll
+    for (float& l : out.l) {  // sums of this thread's keys so far
+      l += __shfl_xor_sync(0xffffffffu, l, 1);
+      l += __shfl_xor_sync(0xffffffffu, l, 2);
+    }
+  }
+  store_lse<Traits, 0>(out, state, item, m, rows, args);
+  store_lse<Traits, 1>(out, state, item, m, rows, args);
+  float factor[2];
+  output_factors(out, factor);
+  if (args.copies_out) {
+    copy_out(out, factor, item, m, buffers, args);
+  } else {
+    finish_row<Traits, 0>(out, factor[0], item, m, args);
+    finish_row<Traits, 1>(out, factor[1], item, m, args);
+  }
 }
 
 }  // namespace octavo::sm90

@@ -82,26 +82,39 @@ class Producer {
     ptx::wait_for_launch_before();  // consumers read nothing but what comes from here
     const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
     for (int round = 0;; ++round) {
-      const int index = args_.schedule.index(block, blocks, round);
-      if (index >= args_.schedule.items()) break;
-      load_item(index);
+      const int slot = args_.schedule.slot(block, blocks, round);
+      if (slot >= args_.schedule.slots()) break;
+      const WorkItem item = args_.schedule.at(slot);
+      if (item.m_block != kNoItem) load_item(item);
     }
     finish();
   }
 
  private:
-  __device__ void load_item(int index) {
-    const WorkItem item = args_.schedule.at(index);
-    const int keys = args_.keys(item.batch), m = item.m_block * Traits::kBlockRows;
+  /// Consumers have little left to do when the item before has been loaded: queries come first, or
+  /// where they have one place, which falls free late, a key tile.
+  __device__ void load_item(const WorkItem& item) {
+    const int m = item.m_block * Traits::kBlockRows - args_.lead;
+    if constexpr (Traits::kQStages > 1) load_q(item, m);
+    const int keys = args_.keys(item.batch), head = args_.group.quotient(item.head);
     const KernelMask mask = mask_of(args_, keys);
     const TileRange tiles = tiles_of<Traits::kBlockN>(
         mask, m, Traits::kBlockRows, split_of<Traits::kBlockN>(args_, keys, item.split));
-    ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
+    const TileSource<Traits> source(args_, item.batch, head, keys);
+    OutputUnit unit;
+    int n = tiles.last - 1;  // from the last to the first
+    const auto load_next = [&] {
+      load_tile(source, unit, item.batch, head, keys, n-- * Traits::kBlockN);
+    };
+    if constexpr (Traits::kQStages == 1) {
+      if (n >= tiles.first) load_next();
+      load_q(item, m);
+    }
     leave_notes(item, mask, m, tiles);
-    load_q(item, m);
+    ptx::mbarrier_arrive(&shared_.q_full[q_.stage()]);
     q_.advance();
     notes_.advance();
-    load_keys(item, keys, tiles);
+    while (n >= tiles.first) load_next();
   }
 
   /// What consumers know of the item.
@@ -123,7 +136,7 @@ class Producer {
 #pragma unroll
     for (int i = 0; i < Traits::kBlockRows / 32; ++i) {
       const int row = m + 32 * i + lane_;
-      if (row >= args_.sq) continue;
+      if (row < 0 || row >= args_.sq) continue;
       notes[i].q_descale = Traits::k16Bit ? 1.0f : args_.q_descale.at(descales, row);
       if (args_.score_shift.data != nullptr) {
         notes[i].shift = shifts[row * args_.score_shift.stride_s];
@@ -136,12 +149,10 @@ class Producer {
   }
 
   __device__ void load_q(const WorkItem& item, int m) {
+    ptx::mbarrier_wait(&shared_.q_empty[q_.stage()], q_.empty_phase());
+    if (lane_ != 0) return;
     std::uint64_t* full = &shared_.q_full[q_.stage()];
-    if (lane_ != 0) {
-      ptx::mbarrier_arrive(full);
-      return;
-    }
-    ptx::mbarrier_arrive_expect_tx(full, Shared<Traits>::kQBytes);
+    ptx::mbarrier_expect_tx(full, Shared<Traits>::kQBytes);
     for (int wg = 0; wg < Traits::kConsumers; ++wg) {
       for (int piece = 0; piece < Traits::kPieces; ++piece) {
         ptx::tma_load_4d(shared_.q[q_.stage()][wg][piece], &args_.q, full, piece * 128,
@@ -150,41 +161,36 @@ class Producer {
     }
   }
 
-  /// Key tiles from the last to the first. Descales of a tile are fetched before its place in
-  /// shared memory falls free: consumers wait for what happens from then on.
-  __device__ void load_keys(const WorkItem& item, int keys, const TileRange& tiles) {
-    const int head = args_.group.quotient(item.head);
-    const TileSource<Traits> source(args_, item.batch, head, keys);
-    OutputUnit unit;
-    for (int n = tiles.last - 1; n >= tiles.first; --n) {
-      const int key = n * Traits::kBlockN;
-      const TileNote note = source.note(key, unit);
-      KeyDescales k, v;
-      if constexpr (Traits::kPerKey) {
-        if (args_.k_per_key) source.load_k(k, key, lane_);
-      }
-      if constexpr (Traits::Scores::kFoldsV) source.load_v(v, key, lane_);
-      const int stage = kv_.stage();
-      ptx::mbarrier_wait(&shared_.k_empty[stage], kv_.empty_phase());
-      if constexpr (Traits::kPerKey) {
-        if (args_.k_per_key) k.store(shared_.k_descale[stage], lane_);
-      }
-      if constexpr (Traits::kApart) {
-        load_k(item.batch, head, key, note, Shared<Traits>::kKBytes);
-        ptx::mbarrier_wait(&shared_.v_empty[stage], kv_.empty_phase());
-      }
-      if constexpr (Traits::Scores::kFoldsV) v.store(shared_.v_descale[stage], lane_);
-      const bool cleared = Traits::k16Bit && keys < args_.sk && key + Traits::kBlockN > keys;
-      if (cleared) load_v_cleared(item.batch, head, key, keys);
-      const std::uint32_t v_bytes = cleared ? 0 : Shared<Traits>::kVBytes;
-      if constexpr (!Traits::kApart) {
-        load_k(item.batch, head, key, note, Shared<Traits>::kKBytes + v_bytes);
-      }
-      announce_v(v_bytes);
-      if (!cleared) load_v(item.batch, head, key, v_full());
-      kv_.advance();
-      __syncwarp();  // lanes wait for one phase at a time
+  /// Descales of a tile are fetched before its place in shared memory falls free: consumers wait
+  /// for what happens from then on.
+  __device__ void load_tile(const TileSource<Traits>& source, OutputUnit& unit, int batch, int head,
+                            int keys, int key) {
+    const TileNote note = source.note(key, unit);
+    KeyDescales k, v;
+    if constexpr (Traits::kPerKey) {
+      if (args_.k_per_key) source.load_k(k, key, lane_);
     }
+    if constexpr (Traits::Scores::kFoldsV) source.load_v(v, key, lane_);
+    const int stage = kv_.stage();
+    ptx::mbarrier_wait(&shared_.k_empty[stage], kv_.empty_phase());
+    if constexpr (Traits::kPerKey) {
+      if (args_.k_per_key) k.store(shared_.k_descale[stage], lane_);
+    }
+    if constexpr (Traits::kApart) {
+      load_k(batch, head, key, note, Shared<Traits>::kKBytes);
+      ptx::mbarrier_wait(&shared_.v_empty[stage], kv_.empty_phase());
+    }
+    if constexpr (Traits::Scores::kFoldsV) v.store(shared_.v_descale[stage], lane_);
+    const bool cleared = Traits::k16Bit && keys < args_.sk && key + Traits::kBlockN > keys;
+    if (cleared) load_v_cleared(batch, head, key, keys);
+    const std::uint32_t v_bytes = cleared ? 0 : Shared<Traits>::kVBytes;
+    if constexpr (!Traits::kApart) {
+      load_k(batch, head, key, note, Shared<Traits>::kKBytes + v_bytes);
+    }
+    announce_v(v_bytes);
+    if (!cleared) load_v(batch, head, key, v_full());
+    kv_.advance();
+    __syncwarp();  // lanes wait for one phase at a time
   }
 
   /// `bytes`: that the barrier is to wait for.

@@ -7,6 +7,7 @@
 
 #include "core/tile_table.h"
 #include "sm90/tile/fragment.h"
+#include "sm90/tile/scheduler.h"
 
 namespace octavo::sm90 {
 
@@ -51,6 +52,7 @@ struct alignas(1024) Shared {
                                                : (Traits::kHeadDimV + kOnesRows) * Traits::kBlockN;
   std::uint8_t k[Traits::kStages][Traits::kPieces][Traits::kBlockN * 128];
   std::uint8_t v[Traits::kStages][kVTile];
+  std::uint8_t out[Traits::kConsumers][Traits::kOutBuffers][kWarpgroupRows * 128];
 
   TileNote tile[Traits::kStages];
   float k_descale[Traits::kStages][Traits::kDescales];  // one a key, where it is so
@@ -70,7 +72,6 @@ struct alignas(1024) Shared {
       Traits::k16Bit ? kVTile : Traits::kHeadDimV * Traits::kBlockN;
 };
 
-inline constexpr int kNoItem = -1;
 inline constexpr std::size_t kSharedMemoryLimit = 227 * 1024;  // a thread block's, Hopper
 
 }  // namespace octavo::sm90

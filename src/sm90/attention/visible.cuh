@@ -28,7 +28,7 @@ __device__ inline KernelMask mask_of(const AttentionArgs& args, int keys) {
 template <int kTile>
 __device__ inline TileRange split_of(const AttentionArgs& args, int keys, int split) {
   static_assert(kBlockN % kTile == 0);
-  const auto [first, last] = split_range(keys, args.schedule.splits, split);
+  const auto [first, last] = split_range(keys, args.schedule.splits(), split);
   return {first * (kBlockN / kTile), last * (kBlockN / kTile)};
 }
 
@@ -36,7 +36,7 @@ __device__ inline TileRange split_of(const AttentionArgs& args, int keys, int sp
 template <int kTile>
 __device__ inline TileRange tiles_of(const KernelMask& mask, int m, int rows,
                                      const TileRange& among) {
-  if (m >= mask.sq) return {};
+  if (m >= mask.sq || m + rows <= 0) return {};
   const auto [first, last] = block_range(mask, m, rows, kTile);
   const TileRange tiles{max(first, among.first), min(last, among.last)};
   return tiles.first < tiles.last ? tiles : TileRange{};

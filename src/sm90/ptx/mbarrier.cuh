@@ -26,6 +26,14 @@ __device__ inline void mbarrier_arrive(std::uint64_t* barrier) {
                : "memory");
 }
 
+/// Announces `bytes` of asynchronous copies, before the phase's last arrival.
+__device__ inline void mbarrier_expect_tx(std::uint64_t* barrier, std::uint32_t bytes) {
+  asm volatile(
+      "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+
 /// One arrival that announces `bytes` of asynchronous copies.
 __device__ inline void mbarrier_arrive_expect_tx(std::uint64_t* barrier, std::uint32_t bytes) {
   asm volatile(

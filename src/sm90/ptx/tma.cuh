@@ -33,12 +33,15 @@ __device__ inline void tma_store_4d(const CUtensorMap* map, const void* src, int
       : "memory");
 }
 
-/// Waits until this thread's stores have read shared memory.
+/// Makes a group of this thread's stores since the last one.
+__device__ inline void tma_store_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/// Waits until at most kPending of this thread's groups have not read shared memory yet.
+template <int kPending>
 __device__ inline void tma_store_wait() {
-  asm volatile(
-      "cp.async.bulk.commit_group;\n"
-      "cp.async.bulk.wait_group.read 0;" ::
-          : "memory");
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
 }  // namespace octavo::sm90::ptx

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tile of query rows a thread block takes next.
 //
-// Items are ordered in sections of heads whose K and V fit L2 together; inside a section, the last
-// query rows, which see most keys under a causal mask, come first. Thread block x takes one item of
-// each round of gridDim.x items, x forwards in even rounds and backwards in odd ones: with lengths
-// that fall along the order, the sums come out nearly equal.
+// Items stand in slots, and thread block x takes one slot of each round of gridDim.x slots, x
+// forwards in even rounds and backwards in odd ones. Slots are ordered in sections of heads whose K
+// and V fit L2 together; inside a section, the last query rows, which see most keys under a causal
+// mask, come first. Lengths that fall along a section then sum to nearly equal shares over a pair
+// of rounds, so that a section under a mask has whole pairs: some slots behind its last item are
+// empty.
 //
 // Without a mask a head's tiles are equally long, but for the last one, where the rows are no
 // multiple of a tile's. Those remainders of all heads may come after all whole tiles: thread blocks
@@ -13,7 +15,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
+
+#include "sm90/divisor.h"
 
 namespace octavo::sm90 {
 
@@ -24,37 +27,84 @@ struct WorkItem {
   int split = 0;  // of its keys
 };
 
-struct Schedule {
-  int m_blocks = 0;
-  int heads = 0;  // query heads
-  int batches = 0;
-  int section = 1;  // heads of a section, counted over batches; a multiple of the group
-  int splits = 1;   // of the keys of each tile: items next to each other
-  int at_end = 0;   // tiles of each head, its last ones, that come after all others
+inline constexpr int kNoItem = -1;  // in place of a first row
 
-  constexpr int items() const { return m_blocks * heads * batches * splits; }
+/// Sections of heads, and the slots behind each that have no item.
+struct Sections {
+  int heads = 1;  // of a section, counted over batches; a multiple of the group
+  int empty = 0;  // the last section, which has the heads left over too then, has none
+};
 
-  /// The index of a thread block's item of this round; items() or more where it has none.
-  constexpr int index(int block, int blocks, int round) const {
+/// The order of all items. The host works out what the producer warp, for which consumers wait
+/// between two items, would divide by.
+class Schedule {
+ public:
+  Schedule() = default;
+  /// `heads`: query heads; `splits`: of the keys of each tile, items next to each other; `at_end`:
+  /// tiles of each head, its last ones, that come after all others.
+  constexpr Schedule(int m_blocks, int heads, int batches, Sections sections, int splits = 1,
+                     int at_end = 0)
+      : all_heads_(heads * batches),
+        heads_(heads),
+        width_(std::clamp(sections.heads, 1, std::max(all_heads_, 1))),
+        empty_(sections.empty),
+        sections_(std::max(
+            empty_ > 0 ? all_heads_ / width_.value() : ceil_div(all_heads_, width_.value()), 1)),
+        last_width_(all_heads_ - (sections_ - 1) * width_.value()),
+        splits_(splits),
+        whole_(tiles(0, m_blocks - at_end)),
+        at_end_(tiles(m_blocks - at_end, at_end)) {}
+
+  constexpr int splits() const { return splits_.value(); }
+  constexpr int items() const { return (whole_.count + at_end_.count) * all_heads_ * splits(); }
+  constexpr int slots() const { return whole_.slots + at_end_.slots; }
+
+  /// The slot that a thread block takes in this round; slots() or more: it is done.
+  constexpr int slot(int block, int blocks, int round) const {
     return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
   }
 
-  constexpr WorkItem at(int index) const {
-    const int all_heads = heads * batches, tile = index / splits;
-    const int whole = m_blocks - at_end, whole_tiles = whole * all_heads;
-    return tile < whole_tiles ? in_sections(tile, 0, whole, index % splits)
-                              : in_sections(tile - whole_tiles, whole, at_end, index % splits);
+  /// An m_block of kNoItem: the slot is empty.
+  constexpr WorkItem at(int slot) const {
+    return slot < whole_.slots ? at(slot, whole_) : at(slot - whole_.slots, at_end_);
   }
 
  private:
-  /// Tile `tile` of those that each head has in rows [m_block, m_block + count) of tiles.
-  constexpr WorkItem in_sections(int tile, int m_block, int count, int split) const {
-    const int all_heads = heads * batches, per_section = section * count;
-    const int first = tile / per_section * section;
-    const int width = all_heads - first < section ? all_heads - first : section;
-    const int within = tile % per_section, head = first + within % width;
-    return {m_block + count - 1 - within / width, head % heads, head / heads, split};
+  /// Tiles [first, first + count) of each head.
+  struct Tiles {
+    int first = 0, count = 0;
+    int slots = 0;
+    Divisor section;  // slots of a section
+  };
+
+  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+  constexpr Tiles tiles(int first, int count) const {
+    if (count == 0) return {};
+    return {first, count, count * all_heads_ * splits() + (sections_ - 1) * empty_,
+            Divisor(width_.value() * count * splits() + empty_)};
   }
+
+  constexpr WorkItem at(int slot, const Tiles& tiles) const {
+    const int section = std::min(tiles.section.quotient(slot), sections_ - 1);
+    const int within = tiles.section.remainder(slot, section), tile = splits_.quotient(within);
+    const Divisor& width = section == sections_ - 1 ? last_width_ : width_;
+    const int row = width.quotient(tile);
+    if (row >= tiles.count) return {kNoItem};
+    const int head = section * width_.value() + width.remainder(tile, row);
+    const int batch = heads_.quotient(head);
+    return {tiles.first + tiles.count - 1 - row, heads_.remainder(head, batch), batch,
+            splits_.remainder(within, tile)};
+  }
+
+  int all_heads_ = 0;
+  Divisor heads_;
+  Divisor width_;  // of a section, in heads
+  int empty_ = 0;  // slots behind a section
+  int sections_ = 1;
+  Divisor last_width_;  // of the last section
+  Divisor splits_;
+  Tiles whole_, at_end_;
 };
 
 // How many heads a section should have, of `heads` query heads over all batches, `group` of which
@@ -73,23 +123,39 @@ constexpr int tiles_at_end(std::int64_t m_blocks, bool remainder, std::int64_t h
   return rounds(m_blocks - 1) < rounds(m_blocks) ? 1 : 0;
 }
 
-/// Where all items are equally long.
-constexpr std::int64_t section_of_equals(std::int64_t head_bytes, std::int64_t group,
-                                         std::int64_t heads) {
-  const std::int64_t groups = kSectionBytes / (std::max<std::int64_t>(head_bytes, 1) * group);
+/// The most heads whose K and V fit, in whole groups.
+constexpr std::int64_t most_in_section(std::int64_t bytes, std::int64_t head_bytes,
+                                       std::int64_t group, std::int64_t heads) {
+  const std::int64_t groups = bytes / (std::max<std::int64_t>(head_bytes, 1) * group);
   return std::min(std::max<std::int64_t>(groups, 1) * group, heads);
 }
 
-/// Where lengths fall along the order, blocks' shares are even over pairs of rounds: a section
-/// holds whole pairs, if need be of more than half of L2. Where not even one fits, it is all heads.
-/// head_items: a head's, of all its tiles of rows and their splits.
-constexpr std::int64_t section_by_length(std::int64_t head_bytes, std::int64_t group,
-                                         std::int64_t heads, std::int64_t head_items,
-                                         std::int64_t blocks) {
-  const std::int64_t pair = std::lcm(std::lcm(head_items, 2 * blocks) / head_items, group);
-  const std::int64_t pair_bytes = std::max<std::int64_t>(head_bytes * pair, 1);
-  if (pair_bytes > kMostSectionBytes) return heads;
-  return std::min(std::max<std::int64_t>(kSectionBytes / pair_bytes, 1) * pair, heads);
+/// Where all items are equally long.
+constexpr Sections equal_sections(std::int64_t head_bytes, std::int64_t group, std::int64_t heads) {
+  return {static_cast<int>(most_in_section(kSectionBytes, head_bytes, group, heads)), 0};
+}
+
+/// Under a mask: the width whose sections leave the fewest slots empty, the widest of those. All
+/// heads in one section, if those were more than a few. head_items: a head's, of all its tiles of
+/// rows and their splits.
+constexpr Sections masked_sections(std::int64_t head_bytes, std::int64_t group, std::int64_t heads,
+                                   std::int64_t head_items, std::int64_t blocks) {
+  constexpr double kLeastFull = 0.9;
+  Sections best{static_cast<int>(heads), 0};
+  for (const std::int64_t bytes : {kSectionBytes, kMostSectionBytes}) {
+    const std::int64_t most = most_in_section(bytes, head_bytes, group, heads), pair = 2 * blocks;
+    if (most == heads) return best;
+    double fullest = kLeastFull;
+    for (std::int64_t width = group; width <= most; width += group) {
+      const std::int64_t items = width * head_items, slots = (items + pair - 1) / pair * pair;
+      const double full = static_cast<double>(items) / static_cast<double>(slots);
+      if (full < fullest) continue;
+      fullest = full;
+      best = {static_cast<int>(width), static_cast<int>(slots - items)};
+    }
+    if (best.heads < heads) break;
+  }
+  return best;
 }
 
 }  // namespace octavo::sm90
