@@ -85,7 +85,8 @@ class Consumer {
       turns_.take();
       start(sums, kv_);
       turns_.pass();
-      weigh<false>(out, state, sums, p, --n, kv_, true);
+      const bool whole = n <= ptx::uniform(walk.end[1]) && n > ptx::uniform(walk.end[2]);
+      weigh<false>(out, state, sums, p, --n, kv_, !whole);
 #pragma unroll 1
       for (int part = 0; part < 3; ++part) {
         const int end = ptx::uniform(walk.end[part + 1]);
@@ -135,9 +136,9 @@ class Consumer {
     KvRing next = kv_;
     next.advance();
     wait_for_k(next);
-    wait_for_v();
     turns_.take();
     start(sums, next);
+    wait_for_v();
     start_pv(out, p, words_.v(kv_.stage()));
     turns_.pass();
     weigh<true>(out, state, sums, p, n, next, masked);
@@ -159,8 +160,11 @@ class Consumer {
     update_max<Traits>(s, factor, state, alpha);
     RoundedP<Traits> weights(factor, state);
     for_steps<0, Traits::kSteps>([&](auto step) { weights.template prepare<step>(s); });
-    if constexpr (kFollowed) finish_pv(out, p);
-    rescale(out, alpha, weights);
+    if constexpr (kFollowed) {
+      finish_pv(out, p);
+      rescale(out, alpha);
+    }
+    add_row_sums(out, alpha, weights);
     for_steps<0, Traits::kSteps>([&](auto step) { weights.template make<step>(s, p); });
     ptx::pin(p);
   }

@@ -202,16 +202,16 @@ class OutputBuffers {
 };
 
 /// Pieces [kBegin, ..) of a warp's rows, by the copy engine, which leaves out rows and columns
-/// beyond the tensor: as many at a time as there are buffers.
+/// beyond the tensor: first as many as there are buffers, then each when one falls free.
 template <typename Traits, typename Type, int kBegin = 0>
 __device__ inline void copy_pieces_out(const float (&o)[Traits::kHeadDimV / 2],
                                        const float (&factor)[2], const ItemNote& item, int m,
                                        const OutputBuffers<Traits>& buffers,
                                        const AttentionArgs& args) {
   constexpr int kBuffers = OutputBuffers<Traits>::kCount;
-  constexpr int kEnd = std::min(kBegin + kBuffers, Traits::kOutPieces);
-  if constexpr (kBegin > 0) {  // what was in these buffers must have left
-    ptx::tma_store_wait<kBuffers - (kEnd - kBegin)>();
+  constexpr int kEnd = kBegin == 0 ? std::min(kBuffers, Traits::kOutPieces) : kBegin + 1;
+  if constexpr (kBegin > 0) {  // what was in this buffer must have left
+    ptx::tma_store_wait<kBuffers - 1>();
     __syncwarp();
   }
   const int first = static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32 * 16;

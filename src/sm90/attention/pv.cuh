@@ -230,10 +230,9 @@ __device__ inline void start_pv(Output<Traits>& out, const std::uint32_t (&p)[Tr
   ptx::wgmma_commit();
 }
 
-/// Brings O and l to the new maximum and adds the row sums of this thread's keys.
+/// Brings O to the new maximum.
 template <typename Traits>
-__device__ inline void rescale(Output<Traits>& out, const float (&alpha)[2],
-                               const RoundedP<Traits>& weights) {
+__device__ inline void rescale(Output<Traits>& out, const float (&alpha)[2]) {
   // Since m seldom moves (kMaximumSlack), a branch saves all but the first rescale: d 256 + 8 to 10
   // %, up to d 128 - 1 to - 3 %, so not there.
   constexpr bool kBranches = Traits::kHeadDimV > 128;
@@ -242,6 +241,12 @@ __device__ inline void rescale(Output<Traits>& out, const float (&alpha)[2],
 #pragma unroll
     for (int r = 0; r < Traits::kHeadDimV / 2; ++r) out.o[r] *= alpha[fragment_half(r)];
   }
+}
+
+/// Brings l there too, and adds the row sums of this thread's keys.
+template <typename Traits>
+__device__ inline void add_row_sums(Output<Traits>& out, const float (&alpha)[2],
+                                    const RoundedP<Traits>& weights) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     out.l[half] = __fmaf_rn(out.l[half], alpha[half], weights.sum(half));
