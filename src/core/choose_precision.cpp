@@ -15,11 +15,11 @@ struct Rates {
 };
 constexpr Rates rates_of(int padded_d) {
   switch (padded_d) {
-    case 64: return {604, 541};
-    case 96: return {750, 610};
-    case 128: return {893, 683};
-    case 192: return {975, 730};
-    default: return {1057, 775};
+    case 64: return {629, 541};
+    case 96: return {765, 615};
+    case 128: return {899, 689};
+    case 192: return {980, 745};
+    default: return {1057, 804};
   }
 }
 constexpr double kQuantisedBytes = 3.4e12;  // a second, read and written

@@ -25,7 +25,7 @@ constexpr int padded_head_dim(std::int64_t d) {
 /// How a forward kernel is cut: consumer warpgroups of 64 query rows, stages of K and V in shared
 /// memory, registers a thread of consumers and producer; whether exponentials are spread among
 /// other arithmetic; whether warpgroups take turns at the tensor cores; how much of P is made
-/// before P V starts; whether parts of P V overlap; what outputs pass through on their way out.
+/// before P V starts; whether parts of P V overlap.
 struct KernelShape {
   int consumers;
   int stages;
@@ -38,7 +38,7 @@ struct KernelShape {
                        // 4: 613, 3: 643, 2: 652, 1: 656 TFLOPS at 4k; direct 816, 828, 791,
                        // 776; d 128 exact 4: 930, 3: 910
   bool overlaps_promotion;         // pv.cuh: d 128 direct + 3 %; takes registers for two products
-  int out_buffers = 1;             // of 64 columns of a warpgroup's outputs: what else fits
+  int out_buffers = 1;             // of 64 columns of a warpgroup's outputs each (epilogue.cuh)
   int q_stages = 2;                // tiles of query rows in shared memory
   bool starts_int8_early = false;  // Q K^T of the next tile before the last promotion of this one:
                                    // d 64, 4k up, + 2 to 3 %; of E4M3 - 2 to - 5 %, so not there;
@@ -49,19 +49,26 @@ struct KernelShape {
 /// with the products of other warpgroups, so as many warpgroups as registers allow.
 constexpr KernelShape kernel_shape(int padded_d) {
   switch (padded_d) {
-    case 64:
-      return {3, 4, 160, 32, false, false, 2, false, 1, 2, true};  // S 64 + O 32 registers a thread
-    case 96: return {3, 4, 160, 32, true, false, 4, false};        // S 64 + O 48
-    case 128: return {3, 4, 160, 32, false, false, 4, false};      // S 64 + O 64
-    case 192: return {2, 2, 240, 24, false, true, 4, true, 2};     // O 96; 57 KB a stage
-    default: return {2, 2, 240, 24, true, true, 4, true};          // O 128; 65 KB a stage
+    case 64: {
+      KernelShape shape{3, 4, 160, 32, false, false, 2, false};  // S 64 + O 32 registers a thread
+      shape.starts_int8_early = true;
+      return shape;
+    }
+    case 96: return {3, 4, 160, 32, true, false, 4, false};     // S 64 + O 48
+    case 128: return {3, 4, 160, 32, false, false, 4, false};   // S 64 + O 64
+    case 192: return {2, 2, 240, 24, false, true, 4, true, 2};  // O 96; 57 KB a stage
+    default: return {2, 2, 240, 24, true, true, 4, true};       // O 128; 65 KB a stage
   }
 }
 
 /// Direct softmax, which needs fewer registers at a time.
 constexpr KernelShape direct_kernel_shape(int padded_d) {
   switch (padded_d) {
-    case 64: return {3, 4, 160, 32, false, false, 3, false, 1, 2, true};
+    case 64: {
+      KernelShape shape = kernel_shape(64);
+      shape.first_products = 3;
+      return shape;
+    }
     case 128: return {3, 4, 160, 32, false, false, 4, true};
     case 256: return {2, 2, 240, 24, false, false, 4, true};  // turns: - 7 %
     default: return kernel_shape(padded_d);
@@ -84,8 +91,12 @@ constexpr KernelShape kernel_shape_16bit(int padded_d) {
       // 668; spread 662, no turns 589, 3 with tiles of 64 keys 607. 3 that start no product ahead:
       // full 1.01 of it from 1k on, causal 0.92 to 1.01.
       return {2, 2, 240, 24, false, true, 0, false, 2};
-    case 192: return {2, 3, 240, 24, false, true, 0, false, 2, 1};  // as 256, not measured
-    default: return {2, 2, 240, 24, false, true, 0, false, 2, 1};   // 708; no turns 674; spread 713
+    default: {
+      // d 256: 708; no turns 674, spread 713; d 192 like it, not measured
+      KernelShape shape{2, padded_d == 192 ? 3 : 2, 240, 24, false, true, 0, false, 2};
+      shape.q_stages = 1;
+      return shape;
+    }
   }
 }
 

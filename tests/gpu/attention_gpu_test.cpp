@@ -175,6 +175,12 @@ TEST(AttentionGpu, SeveralItemsABlock) {
                 "b2 s1400 h40 d64 window=300,0 precision=bf16",
                 "s900 h80 out=f32 precision=bf16",
                 "b2 s700 hq60 hkv20 d256 softcap=20 causal precision=bf16"});
+  // Items without key tiles between others; rows without keys; splits in sections.
+  for (const char* tail : {"", " precision=bf16", " d256 precision=bf16", " recipe=fp8 d256"}) {
+    expect_agree({std::string("b4 s700 h40 lens=700,0,130,1") + tail,
+                  std::string("b2 sq900 sk300 h60 causal") + tail,
+                  std::string("b2 s1100 h40 causal splits=3") + tail});
+  }
 }
 
 TEST(AttentionGpu, RecipesAndStoredOperands) {
@@ -401,6 +407,55 @@ void expect_lengths_from_device(const std::string& how) {
     Problem p = call.problem;
     p.lens = {values[0], values[1]};
     EXPECT_LT(relative_l2(call.result(), emulated(p, call.inputs)), kSame);
+  }
+}
+
+/// The output of a call in rows of `pitch` elements, the first `shift` elements into memory full of
+/// 0xa5.
+std::vector<std::uint8_t> output_within(const Call& call, std::int64_t pitch, std::int64_t shift) {
+  const Problem& p = call.problem;
+  const auto element = static_cast<std::int64_t>(size_of(p.out));
+  const std::vector<std::uint8_t> filling(
+      static_cast<std::size_t>((p.b * p.sq * p.hq * pitch + shift) * element), 0xa5);
+  DeviceBytes memory(filling.size());
+  memory.upload(filling.data(), filling.size());
+  AttentionParams params = call.params;
+  params.out.data = static_cast<std::byte*>(memory.get()) + shift * element;
+  params.out.stride = {p.sq * p.hq * pitch, p.hq * pitch, pitch, 1};
+  attention_on_device(params, call.workspace->get(), call.bytes, nullptr);
+  sm90::check(cudaDeviceSynchronize(), "running the call");
+  return download(static_cast<const std::uint8_t*>(memory.get()),
+                  static_cast<std::int64_t>(filling.size()));
+}
+
+/// A part of another tensor, on 16-byte boundaries or off them: the bits of a tensor of its own,
+/// and nothing beside them.
+TEST(AttentionGpu, OutputsWithinOtherTensors) {
+  for (const char* dims : {"", " d64", " d96", " d192 dv128", " d256", " d128 dv72"}) {
+    for (const char* how : {" recipe=block", " recipe=block softmax=direct", " precision=bf16",
+                            " precision=fp16 out=f16", " recipe=block out=f32"}) {
+      const Call call(parse(std::string("b2 s500 h3 causal") + dims + how));
+      call.run(nullptr);
+      const std::vector<std::uint8_t> own = call.result();
+      const Problem& p = call.problem;
+      const auto element = static_cast<std::int64_t>(size_of(p.out));
+      const std::int64_t pitch = p.dv + 8;
+      for (const std::int64_t shift : {0, 1}) {
+        const std::vector<std::uint8_t> got = output_within(call, pitch, shift);
+        std::int64_t wrong = 0;
+        for (std::int64_t at = 0; at < static_cast<std::int64_t>(got.size()) / element; ++at) {
+          const std::int64_t row = (at - shift) / pitch, column = (at - shift) % pitch;
+          for (std::int64_t byte = 0; byte < element; ++byte) {
+            const bool inside = at >= shift && column < p.dv;
+            const std::uint8_t want =
+                inside ? own[static_cast<std::size_t>((row * p.dv + column) * element + byte)]
+                       : 0xa5;
+            wrong += got[static_cast<std::size_t>(at * element + byte)] != want;
+          }
+        }
+        EXPECT_EQ(wrong, 0) << workload::format_problem(p) << ", " << shift << " off";
+      }
+    }
   }
 }
 

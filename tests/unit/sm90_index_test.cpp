@@ -247,7 +247,7 @@ TEST(Sm90Scheduler, CausalLoadsAreEvenToFivePercent) {
   }
 }
 
-TEST(Sm90Scheduler, SectionsUnderAMaskFitL2AndBalance) {
+TEST(Sm90Scheduler, SectionsUnderACausalMaskFitL2AndBalance) {
   constexpr std::int64_t kTokens = 16384, kHidden = 2048;
   for (const int rows : {128, 192}) {
     for (const std::int64_t bytes : {1, 2}) {
@@ -259,7 +259,7 @@ TEST(Sm90Scheduler, SectionsUnderAMaskFitL2AndBalance) {
                          << s << ", group " << group);
             const std::int64_t heads = kTokens / s * kHidden / d, m_blocks = (s + rows - 1) / rows;
             const std::int64_t head_bytes = s * 2 * d * bytes / group;
-            const Sections sections = masked_sections(head_bytes, group, heads, m_blocks, kSms);
+            const Sections sections = causal_sections(head_bytes, group, heads, m_blocks, kSms);
             EXPECT_EQ(sections.heads % group, 0);
             if (sections.heads == heads) {
               EXPECT_EQ(sections.empty, 0);
@@ -277,17 +277,79 @@ TEST(Sm90Scheduler, SectionsUnderAMaskFitL2AndBalance) {
   }
 }
 
-TEST(Sm90Scheduler, SectionsUnderAMaskLeaveFewSlotsEmpty) {
+TEST(Sm90Scheduler, TheLastSectionHasTheHeadsLeftOver) {
+  for (const int heads : {11, 15, 23, 40, 61}) {
+    SCOPED_TRACE(heads);
+    constexpr std::int64_t kHeadBytes = 4 << 20;
+    constexpr int kTiles = 64;
+    const Sections sections = causal_sections(kHeadBytes, 1, heads, kTiles, kSms);
+    EXPECT_EQ(sections.heads, 4);
+    EXPECT_EQ(sections.empty, 8);
+    const Schedule schedule{kTiles, heads, 1, sections};
+    std::vector<int> tiles(static_cast<std::size_t>(heads));  // of each head so far
+    std::size_t most = 0;                                     // heads begun and not done
+    for (int slot = 0; slot < schedule.slots(); ++slot) {
+      const WorkItem item = schedule.at(slot);
+      if (item.m_block == kNoItem) continue;
+      ++tiles[static_cast<std::size_t>(item.head)];
+      const auto open = std::count_if(tiles.begin(), tiles.end(),
+                                      [](int done) { return done > 0 && done < kTiles; });
+      most = std::max(most, static_cast<std::size_t>(open));
+    }
+    EXPECT_LT(most, 8u);
+    EXPECT_TRUE(std::all_of(tiles.begin(), tiles.end(), [](int done) { return done == kTiles; }));
+  }
+}
+
+/// Every width, tried.
+Sections best_of_all_widths(std::int64_t head_bytes, std::int64_t group, std::int64_t heads,
+                            std::int64_t head_items) {
+  Sections best{static_cast<int>(heads), 0};
+  for (const std::int64_t bytes : {kSectionBytes, kMostSectionBytes}) {
+    const std::int64_t most = most_in_section(bytes, head_bytes, group, heads);
+    if (most == heads) return best;
+    double fullest = 0.9;
+    for (std::int64_t width = group; width <= most; width += group) {
+      const std::int64_t items = width * head_items, pair = 2 * kSms;
+      const std::int64_t slots = (items + pair - 1) / pair * pair;
+      const double full = static_cast<double>(items) / static_cast<double>(slots);
+      if (full < fullest) continue;
+      fullest = full;
+      best = {static_cast<int>(width), static_cast<int>(slots - items)};
+    }
+    if (best.heads < heads) return best;
+  }
+  return best;
+}
+
+TEST(Sm90Scheduler, NoWidthIsBetterThanTheOneChosen) {
+  for (const std::int64_t group : {1, 3, 8}) {
+    for (std::int64_t items = 1; items < 300; items += 7) {
+      for (const std::int64_t kilobytes : {2, 100, 700, 3000, 9000, 40000}) {
+        for (const std::int64_t groups : {1, 5, 64, 1000}) {
+          const std::int64_t bytes = kilobytes << 10, heads = groups * group;
+          const Sections got = causal_sections(bytes, group, heads, items, kSms);
+          const Sections want = best_of_all_widths(bytes, group, heads, items);
+          EXPECT_TRUE(got.heads == want.heads && got.empty == want.empty)
+              << group << " a group, " << items << " items, " << kilobytes << " KB, " << heads
+              << " heads: " << got.heads << ", " << want.heads;
+        }
+      }
+    }
+  }
+}
+
+TEST(Sm90Scheduler, SectionsUnderACausalMaskLeaveFewSlotsEmpty) {
   const auto expect = [](const Sections& x, int heads, int empty) {
     EXPECT_EQ(x.heads, heads);
     EXPECT_EQ(x.empty, empty);
   };
-  expect(masked_sections(512 << 10, 1, 128, 8, kSms), 33, 0);  // 264 items, of 17 MB
-  expect(masked_sections(2 << 20, 1, 64, 32, kSms), 8, 8);     // 256 items
-  expect(masked_sections(4 << 20, 1, 32, 32, kSms), 8, 8);     // 32 MB: 6 heads would leave 72
-  expect(masked_sections(1 << 20, 1, 64, 22, kSms), 24, 0);    // rather than 12
-  expect(masked_sections(1 << 10, 1, 64, 22, kSms), 64, 0);    // all fit
-  expect(masked_sections(20 << 20, 1, 16, 40, kSms), 16, 0);   // one head: most slots empty
+  expect(causal_sections(512 << 10, 1, 128, 8, kSms), 33, 0);  // 264 items, of 17 MB
+  expect(causal_sections(2 << 20, 1, 64, 32, kSms), 8, 8);     // 256 items
+  expect(causal_sections(4 << 20, 1, 32, 32, kSms), 8, 8);     // 32 MB: 6 heads would leave 72
+  expect(causal_sections(1 << 20, 1, 64, 22, kSms), 24, 0);    // rather than 12
+  expect(causal_sections(1 << 10, 1, 64, 22, kSms), 64, 0);    // all fit
+  expect(causal_sections(20 << 20, 1, 16, 40, kSms), 16, 0);   // one head: most slots empty
 }
 
 TEST(Sm90Scheduler, SectionsOfEqualItemsFitL2AndHoldWholeGroups) {
@@ -364,6 +426,8 @@ void expect_all_fit() {
   expect_fits<Traits<kD, kDv, DType::f8_e4m3, PlainScores>>();
   expect_fits<Traits<kD, kDv, DType::f8_e4m3, GeneralScores>>();
   expect_fits<Traits<kD, kDv, DType::f8_e4m3, FoldedScores>>();
+  expect_fits<Traits<kD, kDv, DType::f8_e4m3, Direct<PlainScores>>>();
+  expect_fits<Traits<kD, kDv, DType::i8, PlainScores>>();
   expect_fits<Traits<kD, kDv, DType::f8_e5m2, GeneralScores>>();
   expect_fits<Traits<kD, kDv, DType::f8_e5m2, FoldedScores>>();
   expect_fits<Traits<kD, kDv, DType::bf16, PlainScores>>();
@@ -382,7 +446,9 @@ TEST(Sm90KernelShape, FitsRegistersAndSharedMemoryOnSwizzleBoundaries) {
 
 TEST(Sm90KernelShape, EveryHeadDimHasAShape) {
   for (const int d : kHeadDims) {
-    for (const KernelShape& shape : {kernel_shape(d), general_kernel_shape(d)}) {
+    for (const KernelShape& shape :
+         {kernel_shape(d), direct_kernel_shape(d), general_kernel_shape(d), kernel_shape_16bit(d),
+          general_kernel_shape_16bit(d)}) {
       EXPECT_GE(shape.consumers, 1) << d;
       EXPECT_GE(shape.stages, 2) << d;
     }

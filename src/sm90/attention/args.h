@@ -75,7 +75,7 @@ struct AttentionArgs {
   OutputTensor out;
   CUtensorMap out_map;       // [b, h, rows, channels], where `copies_out`
   bool copies_out = false;   // the copy engine can write out
-  bool wide_stores = false;  // rows of out start on 16-byte boundaries
+  bool wide_stores = false;  // FP32 rows that start on 16-byte boundaries
 
   Schedule schedule;
   int sq = 0, sk = 0;

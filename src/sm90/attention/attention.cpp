@@ -137,10 +137,10 @@ RowValues row_values(const TensorView& x) {
 /// Contiguous [b, hq, sq].
 RowValues row_values(float* data, const Dims& n) { return {data, n.hq * n.sq, n.sq, 1}; }
 
-/// Under a mask a tile of fewer query rows is the first one, which sees fewest keys, not the last:
-/// how many rows it lacks, in whole warpgroups, so that those stay where they are.
+/// Where later rows see more keys, a tile of fewer query rows is the first one, not the last: how
+/// many rows it lacks, in whole warpgroups, so that those stay where they are.
 int lead_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
-  if (problem.mask == MaskSpec::none()) return 0;
+  if (problem.mask.right < 0) return 0;
   const std::int64_t missing =
       ceil_div(problem.dims.sq, kernel.block_m) * kernel.block_m - problem.dims.sq;
   return static_cast<int>(missing / kWarpgroupRows * kWarpgroupRows);
@@ -161,11 +161,13 @@ Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& ker
   const auto blocks = std::min<std::int64_t>(items, multiprocessors());
   Sections sections;
   int at_end = 0;
-  if (problem.mask == MaskSpec::none()) {
-    sections = equal_sections(head_bytes, n.group(), heads);
-    at_end = tiles_at_end(m_blocks, n.sq % kernel.block_m != 0, heads * problem.num_splits, blocks);
+  if (problem.mask.left < 0 && problem.mask.right >= 0) {  // lengths fall along the order
+    sections = causal_sections(head_bytes, n.group(), heads, m_blocks * problem.num_splits, blocks);
   } else {
-    sections = masked_sections(head_bytes, n.group(), heads, m_blocks * problem.num_splits, blocks);
+    sections = equal_sections(head_bytes, n.group(), heads);
+  }
+  if (problem.mask == MaskSpec::none()) {
+    at_end = tiles_at_end(m_blocks, n.sq % kernel.block_m != 0, heads * problem.num_splits, blocks);
   }
   return {static_cast<int>(m_blocks), static_cast<int>(n.hq),
           static_cast<int>(n.b),      sections,
@@ -221,7 +223,7 @@ AttentionArgs make_args(const AttentionProblem& problem, const Operands& x,
   args.lse = row_values(problem.lse);
   args.out = {problem.out.data, problem.out.dtype, problem.out.stride[0], problem.out.stride[1],
               problem.out.stride[2]};
-  args.wide_stores = rows_are_wide(problem.out);
+  args.wide_stores = problem.out.dtype == DType::f32 && rows_are_wide(problem.out);
   args.copies_out =
       problem.num_splits == 1 && problem.out.dtype != DType::f32 && copy_engine_reads(problem.out);
   if (args.copies_out) args.out_map = make_tensor_map(rows_of(problem.out), 128, kWarpRows);

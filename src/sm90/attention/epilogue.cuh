@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `epilogue`: O / l in the output type, LSE = (m + log2 l - 8) ln 2 + sm_scale * shift.
 //
-// 16-bit outputs go to shared memory and from there out by the copy engine, 64 columns at a time,
-// while the next ones are staged or the next item begins. Other outputs go straight from registers:
-// a quad of threads holds two neighbouring columns each of every 8; in 16 bits its even and odd
-// threads swap words, so that the quad stores 16 columns, a sector of 32 bytes, at a time.
+// 16-bit outputs go to shared memory and from there out by the copy engine, 64 columns at a time.
+// FP32 outputs, and 16-bit ones off 16-byte boundaries, go straight from registers.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -39,26 +37,7 @@ __device__ inline std::uint32_t pack(float low, float high, __half) {
   return *reinterpret_cast<const std::uint32_t*>(&x);
 }
 
-/// Row kHalf, times `factor`, in 16 bits; rows on 16-byte boundaries.
-template <typename Type, int kHalf, int kCount>
-__device__ inline void store_wide(const float (&o)[kCount], float factor, const OutputRow& row) {
-  const bool odd = threadIdx.x % 2 != 0;
-  const int first = static_cast<int>(threadIdx.x) % 4 / 2 * 4 + (odd ? 8 : 0);
-  std::byte* to = row.data + 2 * first;
-  const int columns = row.columns - first;
-#pragma unroll
-  for (int r = 2 * kHalf; r < kCount; r += 8) {  // 16 columns
-    const std::uint32_t low = pack(o[r] * factor, o[r + 1] * factor, Type{});
-    const std::uint32_t high = pack(o[r + 4] * factor, o[r + 5] * factor, Type{});
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? low : high, 1);
-    const int column = (r - 2 * kHalf) * 2;
-    if (column < columns) {
-      *reinterpret_cast<uint2*>(to + 2 * column) = odd ? uint2{got, high} : uint2{low, got};
-    }
-  }
-}
-
-/// The same in FP32.
+/// Row kHalf, times `factor`, in FP32; rows on 16-byte boundaries.
 template <int kHalf, int kCount>
 __device__ inline void store_wide_fp32(const float (&o)[kCount], float factor,
                                        const OutputRow& row) {
@@ -93,14 +72,10 @@ __device__ inline void store_anywhere(const float (&o)[kCount], float factor, co
 template <int kHalf, int kCount>
 __device__ inline void store_row(const float (&o)[kCount], float factor, const OutputRow& row,
                                  const AttentionArgs& args) {
-  if (!args.wide_stores) {
-    store_anywhere<kHalf>(o, factor, row, args.out.dtype);
-  } else if (args.out.dtype == DType::bf16) {
-    store_wide<__nv_bfloat16, kHalf>(o, factor, row);
-  } else if (args.out.dtype == DType::f16) {
-    store_wide<__half, kHalf>(o, factor, row);
-  } else {
+  if (args.wide_stores) {
     store_wide_fp32<kHalf>(o, factor, row);
+  } else {
+    store_anywhere<kHalf>(o, factor, row, args.out.dtype);
   }
 }
 
@@ -251,10 +226,8 @@ __device__ inline void copy_out(const Output<Traits>& out, const float (&factor)
   } else {
     copy_pieces_out<Traits, __half>(out.o, factor, item, m, buffers, args);
   }
-  if constexpr (Traits::kQBuffers > 0) {
-    ptx::tma_store_wait<Traits::kOutBuffers>();
-    __syncwarp();
-  }
+  // Each warp lets the queries go next.
+  if constexpr (Traits::kQBuffers > 0) ptx::tma_store_wait<Traits::kOutBuffers>();
 }
 
 template <typename Traits>

@@ -16,7 +16,7 @@ inline constexpr int kNoteStages = 2;  // of what the producer says of an item
 
 /// What the producer says of a query row.
 struct RowNote {
-  float q_descale;  // 0 beyond the last row
+  float q_descale;  // 0 before the first row and beyond the last
   float shift;      // q . mean(K)
 };
 
@@ -45,6 +45,7 @@ struct alignas(16) TileNote {
 
 template <typename Traits>
 struct alignas(1024) Shared {
+  static_assert(kNoteStages >= 2 && kNoteStages >= Traits::kQStages);
   // The 128-byte swizzle repeats every 1024 bytes: each array below is a multiple of that.
   std::uint8_t q[Traits::kQStages][Traits::kConsumers][Traits::kPieces][kWarpgroupRows * 128];
   // V in 8 bits: rows of V^T, and of ones; in 16 bits: pieces of rows of V, as of K.

@@ -86,10 +86,9 @@ struct Traits {
   // Outputs in 16 bits leave by way of shared memory, in pieces of 128 bytes of each row: into
   // buffers of their own, and where those are few also where the query rows were (epilogue.cuh).
   static constexpr int kOutPieces = (kDv * 2 + 127) / 128;
-  static constexpr int kOutBuffers =
-      kShape.out_buffers < kOutPieces ? kShape.out_buffers : kOutPieces;
+  static constexpr int kOutBuffers = std::min(kShape.out_buffers, kOutPieces);
   static constexpr int kQBuffers = k16Bit ? 0 : std::min(kOutPieces - kOutBuffers, kPieces);
-  static_assert(kQBuffers == 0 || kQStages > 1);
+  static_assert(k16Bit || kQStages > 1, "consumer.cuh: 8 bits let queries go after the epilogue");
   static constexpr bool kPerKey = Scores::kGeneral && !k16Bit;  // K may have a descale a key
   static constexpr int kDescales = kPerKey ? kBlockN : 1;       // of K, and of V, a key tile
   // Warpgroups out of step need K and V of different tiles: then K and V fall free and are awaited

@@ -37,7 +37,8 @@ template <int kTile>
 __device__ inline TileRange tiles_of(const KernelMask& mask, int m, int rows,
                                      const TileRange& among) {
   if (m >= mask.sq || m + rows <= 0) return {};
-  const auto [first, last] = block_range(mask, m, rows, kTile);
+  const int from = max(m, 0);
+  const auto [first, last] = block_range(mask, from, m + rows - from, kTile);
   const TileRange tiles{max(first, among.first), min(last, among.last)};
   return tiles.first < tiles.last ? tiles : TileRange{};
 }

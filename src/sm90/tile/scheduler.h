@@ -5,8 +5,8 @@
 // forwards in even rounds and backwards in odd ones. Slots are ordered in sections of heads whose K
 // and V fit L2 together; inside a section, the last query rows, which see most keys under a causal
 // mask, come first. Lengths that fall along a section then sum to nearly equal shares over a pair
-// of rounds, so that a section under a mask has whole pairs: some slots behind its last item are
-// empty.
+// of rounds, so that a section under a causal mask has whole pairs: some slots behind its last item
+// are empty.
 //
 // Without a mask a head's tiles are equally long, but for the last one, where the rows are no
 // multiple of a tile's. Those remainders of all heads may come after all whole tiles: thread blocks
@@ -27,12 +27,13 @@ struct WorkItem {
   int split = 0;  // of its keys
 };
 
-inline constexpr int kNoItem = -1;  // in place of a first row
+/// In place of a tile of rows, and of a first row: those are multiples of 64, also before row 0.
+inline constexpr int kNoItem = -1;
 
 /// Sections of heads, and the slots behind each that have no item.
 struct Sections {
   int heads = 1;  // of a section, counted over batches; a multiple of the group
-  int empty = 0;  // the last section, which has the heads left over too then, has none
+  int empty = 0;  // the last section, which then has the heads left over too, has none
 };
 
 /// The order of all items. The host works out what the producer warp, for which consumers wait
@@ -135,23 +136,26 @@ constexpr Sections equal_sections(std::int64_t head_bytes, std::int64_t group, s
   return {static_cast<int>(most_in_section(kSectionBytes, head_bytes, group, heads)), 0};
 }
 
-/// Under a mask: the width whose sections leave the fewest slots empty, the widest of those. All
-/// heads in one section, if those were more than a few. head_items: a head's, of all its tiles of
-/// rows and their splits.
-constexpr Sections masked_sections(std::int64_t head_bytes, std::int64_t group, std::int64_t heads,
+/// Under a causal mask: the width whose sections leave the fewest slots empty, the widest of those.
+/// All heads in one section, if those were more than a few. The last section, with the heads left
+/// over, may be nearly twice as wide. head_items: a head's, of all its tiles of rows and their
+/// splits.
+constexpr Sections causal_sections(std::int64_t head_bytes, std::int64_t group, std::int64_t heads,
                                    std::int64_t head_items, std::int64_t blocks) {
   constexpr double kLeastFull = 0.9;
   Sections best{static_cast<int>(heads), 0};
   for (const std::int64_t bytes : {kSectionBytes, kMostSectionBytes}) {
-    const std::int64_t most = most_in_section(bytes, head_bytes, group, heads), pair = 2 * blocks;
+    const std::int64_t most = most_in_section(bytes, head_bytes, group, heads);
     if (most == heads) return best;
     double fullest = kLeastFull;
-    for (std::int64_t width = group; width <= most; width += group) {
-      const std::int64_t items = width * head_items, slots = (items + pair - 1) / pair * pair;
-      const double full = static_cast<double>(items) / static_cast<double>(slots);
-      if (full < fullest) continue;
-      fullest = full;
-      best = {static_cast<int>(width), static_cast<int>(slots - items)};
+    for (std::int64_t slots = 2 * blocks;; slots += 2 * blocks) {
+      const std::int64_t width = std::min(slots / head_items, most) / group * group;
+      const double full = static_cast<double>(width * head_items) / static_cast<double>(slots);
+      if (width > 0 && full >= fullest) {
+        fullest = full;
+        best = {static_cast<int>(width), static_cast<int>(slots - width * head_items)};
+      }
+      if (slots >= most * head_items) break;
     }
     if (best.heads < heads) break;
   }
