@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Llama of random weights with its attention calls in FP8: how close, and how fast, against cuDNN in BF16.
+"""A Llama of random weights with its attention calls in Octavo: how close, and how fast, against cuDNN in BF16.
 
 Both runs go through torch's scaled_dot_product_attention, the second with octavo.torch.sdpa_override(). Needs a Hopper
 GPU, PyTorch and transformers.
 
-    python bench/llama_torch.py [--layers 16] [--length 8192] [--json OUT.json]
+    python bench/llama_torch.py [--layers 16] [--length 8192] [--precision fp8] [--softmax exact] [--json OUT.json]
 """
 
 import argparse
@@ -64,6 +64,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--length", type=int, default=8192)
+    parser.add_argument("--precision", default="fp8", choices=["fp8", "bf16", "auto"])
+    parser.add_argument("--softmax", default="exact", choices=["exact", "direct"])
     parser.add_argument("--json")
     arguments = parser.parse_args()
     config = transformers.LlamaConfig(
@@ -77,7 +79,7 @@ def main() -> None:
 
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         want, want_outputs, torch_ms = run(model, tokens)
-    with octavo.torch.sdpa_override() as report:
+    with octavo.torch.sdpa_override(precision=arguments.precision, softmax=arguments.softmax) as report:
         got, outputs, octavo_ms = run(model, tokens)
     print(report)
     cosines = [cosine(a, b) for a, b in zip(outputs, want_outputs, strict=True)]
@@ -87,6 +89,8 @@ def main() -> None:
         "transformers": transformers.__version__,
         "layers": arguments.layers,
         "length": arguments.length,
+        "precision": arguments.precision,
+        "softmax": arguments.softmax,
         "attention_cosine_per_layer": cosines,
         "hidden_state_cosine": cosine(got, want),
         "cudnn_ms": torch_ms,

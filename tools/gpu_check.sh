@@ -110,7 +110,8 @@ run_python() {
     tests/python/test_diffusers.py
   stage python_calls 60 python3 bench/python_calls.py "$out/python_calls.json"
   stage llama 120 python3 bench/llama_torch.py --json "$out/llama.json"
-  cat "$out/python_calls.log" "$out/llama.log"
+  stage llama_bf16 120 python3 bench/llama_torch.py --precision bf16 --json "$out/llama_bf16.json"
+  cat "$out"/{python_calls,llama,llama_bf16}.log
 }
 
 for name in "${stages[@]}"; do "run_$name"; done
