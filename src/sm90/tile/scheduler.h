@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/quant_block.h"
 #include "sm90/divisor.h"
 
 namespace octavo::sm90 {
@@ -49,8 +50,9 @@ class Schedule {
         heads_(heads),
         width_(std::clamp(sections.heads, 1, std::max(all_heads_, 1))),
         empty_(sections.empty),
-        sections_(std::max(
-            empty_ > 0 ? all_heads_ / width_.value() : ceil_div(all_heads_, width_.value()), 1)),
+        sections_(std::max(empty_ > 0 ? all_heads_ / width_.value()
+                                      : static_cast<int>(ceil_div(all_heads_, width_.value())),
+                           1)),
         last_width_(all_heads_ - (sections_ - 1) * width_.value()),
         splits_(splits),
         whole_(tiles(0, m_blocks - at_end)),
@@ -77,8 +79,6 @@ class Schedule {
     int slots = 0;
     Divisor section;  // slots of a section
   };
-
-  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
   constexpr Tiles tiles(int first, int count) const {
     if (count == 0) return {};
@@ -110,7 +110,7 @@ class Schedule {
 
 // How many heads a section should have, of `heads` query heads over all batches, `group` of which
 // share K and V; head_bytes: K's and V's for one query head. Of L2's 50 MB, sections get what
-// measured best.
+// measured best, and more only where no width within that fills its slots.
 inline constexpr std::int64_t kSectionBytes = 24 << 20, kMostSectionBytes = 34 << 20;
 
 /// How many of a head's tiles to leave to the end, `remainder`: whether the last one is shorter.
@@ -120,7 +120,7 @@ constexpr int tiles_at_end(std::int64_t m_blocks, bool remainder, std::int64_t h
                            std::int64_t blocks) {
   constexpr std::int64_t kFew = 8;
   if (!remainder || m_blocks < kFew) return 0;
-  const auto rounds = [&](std::int64_t tiles) { return (tiles * heads + blocks - 1) / blocks; };
+  const auto rounds = [&](std::int64_t tiles) { return ceil_div(tiles * heads, blocks); };
   return rounds(m_blocks - 1) < rounds(m_blocks) ? 1 : 0;
 }
 
