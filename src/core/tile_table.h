@@ -40,6 +40,7 @@ struct KernelShape {
   bool overlaps_promotion;         // pv.cuh: d 128 direct + 3 %; takes registers for two products
   int out_buffers = 1;             // of 64 columns of a warpgroup's outputs each (epilogue.cuh)
   int q_stages = 2;                // tiles of query rows in shared memory
+  bool pairs = false;              // thread blocks may share key tiles (tile/cluster.cuh)
   bool starts_int8_early = false;  // Q K^T of the next tile before the last promotion of this one:
                                    // d 64, 4k up, + 2 to 3 %; of E4M3 - 2 to - 5 %, so not there;
                                    // d 128 - 1 %
@@ -87,14 +88,18 @@ constexpr KernelShape kernel_shape_16bit(int padded_d) {
   switch (padded_d) {
     case 64: return {3, 4, 160, 32, true, false, 0, false};  // 524; not spread 517; 2 in turns 431
     case 96: return {2, 2, 240, 24, false, true, 0, false, 2};  // as 128, not measured
-    case 128:
+    case 128: {
       // 668; spread 662, no turns 589, 3 with tiles of 64 keys 607. 3 that start no product ahead:
       // full 1.01 of it from 1k on, causal 0.92 to 1.01.
-      return {2, 2, 240, 24, false, true, 0, false, 2};
+      KernelShape shape{2, 2, 240, 24, false, true, 0, false, 2};
+      shape.pairs = true;  // full 512 to 16k: 1.05, 1.03, 1.02, 1.01, 1.02, 1.0; causal 0.9 to 1.01
+      return shape;
+    }
     default: {
       // d 256: 708; no turns 674, spread 713; d 192 like it, not measured
       KernelShape shape{2, padded_d == 192 ? 3 : 2, 240, 24, false, true, 0, false, 2};
       shape.q_stages = 1;
+      shape.pairs = true;  // d 256 full 512, 1k, 4k: 1.12, 1.04, 1.0
       return shape;
     }
   }

@@ -64,13 +64,23 @@ struct Operands {
 struct Needs {
   DType k_format;  // or the 16-bit type of all three
   bool k_per_key, v_per_key, softcap, direct;
+  bool masked;
+  std::int64_t sq;
 };
+
+/// Pairs of thread blocks (tile/cluster.cuh) gain where both have the same to do: no mask, and no
+/// tile of rows too many.
+bool goes_in_pairs(const AttentionKernel& pair, const Needs& needs) {
+  if (pair.function == nullptr || needs.masked) return false;
+  return ceil_div(needs.sq, pair.block_m / pair.cluster) % pair.cluster == 0;
+}
 
 AttentionKernel kernel_for(KernelDims dims, const Needs& needs) {
   const AttentionKernels kernels = kernels_for(dims);
   if (!is_quantised(needs.k_format)) {
     const Kernels16Bit& of = needs.k_format == DType::bf16 ? kernels.bf16 : kernels.f16;
-    return needs.softcap ? of.general : of.plain;
+    if (needs.softcap) return of.general;
+    return goes_in_pairs(of.pair, needs) ? of.pair : of.plain;
   }
   if (needs.k_format == DType::f8_e5m2) {
     return needs.v_per_key ? kernels.folded_e5m2 : kernels.general_e5m2;
@@ -82,9 +92,17 @@ AttentionKernel kernel_for(KernelDims dims, const Needs& needs) {
   return general ? of.general : of.plain;
 }
 
+Needs needs_of(const AttentionProblem& problem, DType k_format, bool k_per_key, bool v_per_key) {
+  return {k_format,
+          k_per_key,
+          v_per_key,
+          problem.softcap > 0,
+          problem.softmax == SoftmaxPath::direct,
+          problem.mask != MaskSpec::none(),
+          problem.dims.sq};
+}
 Needs needs_of(const AttentionProblem& problem, const Operands& x) {
-  return {x.k_format, per_key(x.k_descale), per_key(x.v_descale), problem.softcap > 0,
-          problem.softmax == SoftmaxPath::direct};
+  return needs_of(problem, x.k_format, per_key(x.k_descale), per_key(x.v_descale));
 }
 
 /// Contiguous codes [batches, heads, rows, columns].
@@ -158,7 +176,7 @@ Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& ker
   }
   const auto bytes = static_cast<std::int64_t>(size_of(problem.k_format()));  // of an element
   const std::int64_t head_bytes = n.sk * (n.d + n.dv) * bytes / n.group();
-  const auto blocks = std::min<std::int64_t>(items, multiprocessors());
+  const auto blocks = std::min<std::int64_t>(items, multiprocessors() / kernel.cluster);
   Sections sections;
   int at_end = 0;
   if (problem.mask.left < 0 && problem.mask.right >= 0) {  // lengths fall along the order
@@ -294,15 +312,18 @@ void launch(const AttentionProblem& problem, const Operands& x, std::byte* part_
                              static_cast<int>(kernel.shared_bytes)),
         "reserving shared memory");
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min(items, multiprocessors())));
+  const int clusters = std::min(items, multiprocessors() / kernel.cluster);
+  config.gridDim = dim3(static_cast<unsigned>(clusters * kernel.cluster));
   config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
   config.dynamicSmemBytes = kernel.shared_bytes;
   config.stream = stream;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &overlap;
-  config.numAttrs = x.after_quantiser ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {static_cast<unsigned>(kernel.cluster), 1, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = attributes;
+  config.numAttrs = x.after_quantiser ? 2 : 1;
   void* parameters[] = {&args};
   check(cudaLaunchKernelExC(&config, kernel.function, parameters), "attention kernel");
   if (problem.num_splits > 1) check(launch_merge(merge, stream), "merge kernel");
@@ -497,12 +518,11 @@ std::string describe_kernel(const AttentionProblem& problem) {
   };
   const KernelDims dims = kernel_dims(problem.dims);
   const AttentionKernel kernel =
-      kernel_for(dims, {problem.k_format(), token(problem.k, problem.recipe.k),
-                        token(problem.v, problem.recipe.v), problem.softcap > 0,
-                        problem.softmax == SoftmaxPath::direct});
+      kernel_for(dims, needs_of(problem, problem.k_format(), token(problem.k, problem.recipe.k),
+                                token(problem.v, problem.recipe.v)));
   std::string text = "d" + std::to_string(dims.d) + " dv" + std::to_string(dims.dv) + " " +
-                     kernel.name + ": " + std::to_string(kernel.block_m) + " query rows a block, " +
-                     std::to_string(kernel.threads) + " threads, " +
+                     kernel.name + ": " + std::to_string(kernel.block_m / kernel.cluster) +
+                     " query rows a block, " + std::to_string(kernel.threads) + " threads, " +
                      std::to_string(kernel.shared_bytes / 1024) + " KB of shared memory";
   cudaFuncAttributes attributes{};
   if (cudaFuncGetAttributes(&attributes, kernel.function) == cudaSuccess) {

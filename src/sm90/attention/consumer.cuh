@@ -5,6 +5,7 @@
 #pragma once
 
 #include "sm90/attention/epilogue.cuh"
+#include "sm90/tile/cluster.cuh"
 #include "sm90/tile/pipeline.cuh"
 #include "sm90/tile/turns.cuh"
 
@@ -33,6 +34,7 @@ class Consumer {
       ++items_;
     }
     ptx::tma_store_wait<0>();  // they read shared memory
+    Cluster<Traits::kCluster>::sync();
   }
 
  private:
@@ -123,9 +125,9 @@ class Consumer {
     turns_.take();
     turns_.pass();
     wait_for_k(kv_);
-    release(&shared_.k_empty[kv_.stage()]);
+    release_tile(&shared_.k_empty[kv_.stage()]);
     wait_for_v();
-    release(&shared_.v_empty[kv_.stage()]);
+    release_tile(&shared_.v_empty[kv_.stage()]);
     kv_.advance();
   }
 
@@ -153,7 +155,7 @@ class Consumer {
     load_factors<Traits>(factor, rows(), args_, 1.0f);
     float s[Traits::kScores];
     finish_qk<Traits, kFollowed ? 1 : 0>(sums, s);
-    release(&shared_.k_empty[tile.stage()]);
+    release_tile(&shared_.k_empty[tile.stage()]);
     if constexpr (Traits::Scores::kGeneral) cap(s, factor, rows(), args_, 1.0f);
     if (masked) hide(s, mask_of(args_, item().keys), first_row(), n * Traits::kBlockN);
     float alpha[2];
@@ -174,7 +176,7 @@ class Consumer {
     ptx::wgmma_wait<0>();
     ptx::pin(out.o);
     ptx::pin(p);
-    release(&shared_.v_empty[kv_.stage()]);
+    release_tile(&shared_.v_empty[kv_.stage()]);
     kv_.advance();
   }
 
@@ -199,7 +201,7 @@ class Consumer {
     if constexpr (Traits::Scores::kGeneral) {
       transform(s, factor, rows(), args_, note.k_descale, shared_.k_descale[stage]);
     }
-    if constexpr (Traits::kApart) release(&shared_.k_empty[stage]);
+    if constexpr (Traits::kApart) release_tile(&shared_.k_empty[stage]);
     if (masked) hide(s, mask_of(args_, item().keys), first_row(), n * Traits::kBlockN);
     Promotion promotion;
     update_max<Traits>(s, factor, state, promotion.alpha);
@@ -227,7 +229,7 @@ class Consumer {
         [&] {
           if constexpr (Traits::kStartsEarly) start(sums, next);
         });
-    release(v_empty_of(stage));
+    release_tile(v_empty_of(stage));
     kv_ = next;
   }
 
@@ -241,9 +243,9 @@ class Consumer {
   __device__ void skip_tile(bool more) {
     turns_.pass();
     turns_.take();
-    if constexpr (Traits::kApart) release(&shared_.k_empty[kv_.stage()]);
+    if constexpr (Traits::kApart) release_tile(&shared_.k_empty[kv_.stage()]);
     wait_for_v();
-    release(v_empty_of(kv_.stage()));
+    release_tile(v_empty_of(kv_.stage()));
     kv_.advance();
     if (more) wait_for_k(kv_);
   }
@@ -271,6 +273,12 @@ class Consumer {
   /// Released at the end of a tile: V's barrier, or the one of both.
   __device__ std::uint64_t* v_empty_of(int stage) {
     return Traits::kApart ? &shared_.v_empty[stage] : &shared_.k_empty[stage];
+  }
+
+  /// The place of K or V of a tile, in every thread block of the cluster.
+  __device__ void release_tile(std::uint64_t* empty) {
+    __syncwarp();
+    Cluster<Traits::kCluster>::arrive(empty, threadIdx.x % 32 == 0);
   }
 
   /// One arrival a warp.

@@ -12,8 +12,23 @@ template <typename Traits>
 AttentionKernel kernel_of(const char* name) {
   static_assert(sizeof(Shared<Traits>) <= kSharedMemoryLimit,
                 "tile_table.h: fewer stages, or they do not fit shared memory");
-  return {reinterpret_cast<const void*>(&attention_kernel<Traits>), name, Traits::kThreads,
-          Traits::kBlockRows, sizeof(Shared<Traits>)};
+  return {reinterpret_cast<const void*>(&attention_kernel<Traits>),
+          name,
+          Traits::kThreads,
+          Traits::kCluster,
+          Traits::kItemRows,
+          sizeof(Shared<Traits>)};
+}
+
+/// Where pairs gain: at d 64 K has one piece a tile, and L2 is not what is waited for
+/// (tile_table.h).
+template <int kD, int kDv, DType kFormat>
+AttentionKernel pair_of(const char* name) {
+  if constexpr (kernel_shape_16bit(kD).pairs) {
+    return kernel_of<Traits<kD, kDv, kFormat, PlainScores, 2>>(name);
+  } else {
+    return {};
+  }
 }
 
 template <int kD, int kDv>
@@ -33,9 +48,11 @@ AttentionKernels attention_kernels() {
           kernel_of<Traits<kD, kDv, kE5m2, GeneralScores>>("general_e5m2"),
           kernel_of<Traits<kD, kDv, kE5m2, FoldedScores>>("folded_e5m2"),
           {kernel_of<Traits<kD, kDv, kBf16, PlainScores>>("plain_bf16"),
-           kernel_of<Traits<kD, kDv, kBf16, GeneralScores>>("general_bf16")},
+           kernel_of<Traits<kD, kDv, kBf16, GeneralScores>>("general_bf16"),
+           pair_of<kD, kDv, kBf16>("pair_bf16")},
           {kernel_of<Traits<kD, kDv, kF16, PlainScores>>("plain_fp16"),
-           kernel_of<Traits<kD, kDv, kF16, GeneralScores>>("general_fp16")}};
+           kernel_of<Traits<kD, kDv, kF16, GeneralScores>>("general_fp16"),
+           pair_of<kD, kDv, kF16>("pair_fp16")}};
 }
 
 }  // namespace octavo::sm90

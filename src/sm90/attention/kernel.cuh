@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward kernel: one producer warp and two or three consumer warpgroups a thread block, one
-// block a multiprocessor, work items in turn.
+// block a multiprocessor, work items in turn; or pairs of blocks that take an item together.
 #pragma once
 
 #include "sm90/attention/consumer.cuh"
@@ -33,8 +33,8 @@ __device__ inline void set_up(Shared<Traits>& shared) {
     for (int i = 0; i < Traits::kStages; ++i) {
       ptx::mbarrier_init(&shared.k_full[i], Traits::kKWriters);
       ptx::mbarrier_init(&shared.v_full[i], Traits::kVWriters);
-      ptx::mbarrier_init(&shared.k_empty[i], kConsumerWarps);
-      ptx::mbarrier_init(&shared.v_empty[i], kConsumerWarps);
+      ptx::mbarrier_init(&shared.k_empty[i], kConsumerWarps * Traits::kCluster);
+      ptx::mbarrier_init(&shared.v_empty[i], kConsumerWarps * Traits::kCluster);
     }
     ptx::mbarrier_init(&shared.v_landed, 1);
     ptx::fence_barrier_init();
@@ -42,6 +42,7 @@ __device__ inline void set_up(Shared<Traits>& shared) {
   if constexpr (!Traits::k16Bit) set_ones(shared);
   ptx::fence_proxy_async();
   __syncthreads();
+  Cluster<Traits::kCluster>::sync();
 }
 
 template <typename Traits>

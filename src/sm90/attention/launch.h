@@ -14,7 +14,8 @@ struct AttentionKernel {
   const void* function;
   const char* name;  // as `octavo info` shows it
   int threads;
-  int block_m;
+  int cluster;  // thread blocks that take an item together
+  int block_m;  // query rows of an item
   std::size_t shared_bytes;
 };
 
@@ -29,6 +30,7 @@ struct FormatKernels {
 /// Those whose Q, K and V are of one 16-bit type.
 struct Kernels16Bit {
   AttentionKernel plain, general;  // general: softcap
+  AttentionKernel pair;            // plain, by pairs of thread blocks that share key tiles
 };
 
 /// The kernels of one pair of padded head dims.

@@ -8,6 +8,7 @@
 #include "sm90/attention/visible.cuh"
 #include "sm90/ptx/grid_dependency.cuh"
 #include "sm90/ptx/tma.cuh"
+#include "sm90/tile/cluster.cuh"
 #include "sm90/tile/pipeline.cuh"
 
 namespace octavo::sm90 {
@@ -82,24 +83,30 @@ class Producer {
     ptx::wait_for_launch_before();  // consumers read nothing but what comes from here
     const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
     for (int round = 0;; ++round) {
-      const int slot = args_.schedule.slot(block, blocks, round);
+      const int slot =
+          args_.schedule.slot(block / Traits::kCluster, blocks / Traits::kCluster, round);
       if (slot >= args_.schedule.slots()) break;
       const WorkItem item = args_.schedule.at(slot);
       if (item.m_block != kNoItem) load_item(item);
     }
     finish();
+    Cluster::sync();
   }
 
  private:
+  using Cluster = sm90::Cluster<Traits::kCluster>;
+
   /// Consumers have little left to do when the item before has been loaded: queries come first, or
   /// where they have one place, which falls free late, a key tile.
   __device__ void load_item(const WorkItem& item) {
-    const int m = item.m_block * Traits::kBlockRows - args_.lead;
+    // Rows of the whole cluster, which take the same key tiles, and of this thread block.
+    const int first_row = item.m_block * Traits::kItemRows - args_.lead;
+    const int m = first_row + Cluster::rank() * Traits::kBlockRows;
     if constexpr (Traits::kQStages > 1) load_q(item, m);
     const int keys = args_.keys(item.batch), head = args_.group.quotient(item.head);
     const KernelMask mask = mask_of(args_, keys);
     const TileRange tiles = tiles_of<Traits::kBlockN>(
-        mask, m, Traits::kBlockRows, split_of<Traits::kBlockN>(args_, keys, item.split));
+        mask, first_row, Traits::kItemRows, split_of<Traits::kBlockN>(args_, keys, item.split));
     const TileSource<Traits> source(args_, item.batch, head, keys);
     OutputUnit unit;
     int n = tiles.last - 1;  // from the last to the first
@@ -188,7 +195,7 @@ class Producer {
       load_k(batch, head, key, note, Shared<Traits>::kKBytes + v_bytes);
     }
     announce_v(v_bytes);
-    if (!cleared) load_v(batch, head, key, v_full());
+    if (!cleared) load_v(batch, head, key);
     kv_.advance();
     __syncwarp();  // lanes wait for one phase at a time
   }
@@ -201,7 +208,8 @@ class Producer {
       shared_.tile[stage] = note;
       ptx::mbarrier_arrive_expect_tx(full, bytes);
       for (int piece = 0; piece < Traits::kPieces; ++piece) {
-        ptx::tma_load_4d(shared_.k[stage][piece], &args_.k, full, piece * 128, key, head, batch);
+        Cluster::load(piece, shared_.k[stage][piece], &args_.k, full, piece * 128, key, head,
+                      batch);
       }
     } else if (Traits::kKWriters > 1) {
       ptx::mbarrier_arrive(full);
@@ -222,24 +230,30 @@ class Producer {
     }
   }
 
-  __device__ void load_v(int batch, int head, int key, std::uint64_t* full) {
+  __device__ void load_v(int batch, int head, int key) {
     if (lane_ != 0) return;
     std::uint8_t* to = shared_.v[kv_.stage()];
     if constexpr (Traits::k16Bit) {
       for (int piece = 0; piece < Traits::kVPieces; ++piece) {
-        ptx::tma_load_4d(to + piece * Traits::kBlockN * 128, &args_.v, full, piece * 128, key, head,
-                         batch);
+        Cluster::load(piece + 1, to + piece * Traits::kBlockN * 128, &args_.v, v_full(),
+                      piece * 128, key, head, batch);
       }
     } else {
-      ptx::tma_load_4d(to, &args_.v, full, key, 0, head, batch);
+      Cluster::load(1, to, &args_.v, v_full(), key, 0, head, batch);
     }
   }
 
   /// 16 bits: a tile of V that ends past the last valid key. What stands there may be anything, and
-  /// 0 times that is not always 0: its rows are cleared before consumers see the tile.
+  /// 0 times that is not always 0: its rows are cleared before consumers see the tile, in each
+  /// thread block by itself.
   __device__ void load_v_cleared(int batch, int head, int key, int keys) {
     if (lane_ == 0) ptx::mbarrier_arrive_expect_tx(&shared_.v_landed, Shared<Traits>::kVBytes);
-    load_v(batch, head, key, &shared_.v_landed);
+    if (lane_ == 0) {
+      for (int piece = 0; piece < Traits::kVPieces; ++piece) {
+        ptx::tma_load_4d(shared_.v[kv_.stage()] + piece * Traits::kBlockN * 128, &args_.v,
+                         &shared_.v_landed, piece * 128, key, head, batch);
+      }
+    }
     ptx::mbarrier_wait(&shared_.v_landed, landings_++ & 1);
     const int first = (keys - key) * 128 / 16;  // units of 16 bytes of a piece
     for (int piece = 0; piece < Traits::kVPieces; ++piece) {

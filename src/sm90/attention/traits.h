@@ -39,8 +39,8 @@ struct Direct : Scores {
 };
 
 /// kFormat: of K. Q is INT8 where K is, E4M3 where K is in FP8, and all three are of one 16-bit
-/// type.
-template <int kD, int kDv, DType kFormat, typename ScoresType>
+/// type. kBlocks: thread blocks of a cluster, which take an item together (tile/cluster.cuh).
+template <int kD, int kDv, DType kFormat, typename ScoresType, int kBlocks = 1>
 struct Traits {
   using Scores = ScoresType;
   static constexpr DType kKFormat = kFormat;
@@ -61,6 +61,9 @@ struct Traits {
   static constexpr int kConsumers = kShape.consumers;  // warpgroups of 64 query rows
   static constexpr int kStages = kShape.stages;        // of K and V in shared memory
   static constexpr int kBlockRows = kConsumers * kWarpgroupRows;
+  static constexpr int kCluster = kBlocks;
+  static constexpr int kItemRows = kBlockRows * kCluster;
+  static_assert(kCluster == 1 || kCluster == 2);
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroupThreads;  // and the producer's
 
   // A key tile, and a thread's scores of it: 64 x kBlockN / 128.

@@ -22,6 +22,18 @@ __device__ inline void tma_load_4d(void* dst, const CUtensorMap* map, std::uint6
       : "memory");
 }
 
+/// The same to shared memory of each thread block of the cluster whose bit of `blocks` is set, and
+/// counted by the same barrier of each.
+__device__ inline void tma_load_4d_to(std::uint16_t blocks, void* dst, const CUtensorMap* map,
+                                      std::uint64_t* barrier, int c0, int c1, int c2, int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared_address(dst)),
+      "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(c0), "r"(c1),
+      "r"(c2), "r"(c3), "h"(blocks)
+      : "memory");
+}
+
 /// Copies shared memory to the box at (c0, c1, c2, c3); what lies outside the tensor is left out.
 /// Writes to the source must have been followed by fence_proxy_async().
 __device__ inline void tma_store_4d(const CUtensorMap* map, const void* src, int c0, int c1, int c2,
