@@ -2,6 +2,7 @@
 """The octavo command itself: damaged input, refusals, help, verify, bench, info."""
 
 import json
+import re
 import struct
 
 import numpy as np
@@ -222,6 +223,28 @@ def test_info():
     assert "declines" in verdict and '"auto" runs none.' in verdict
     assert '"auto" runs emulate.' in octavo("info", "b2 s64 hq4 hkv2 in=f8 layout=bhsd").stdout
     assert "q.shape[3] is 576" in refused("info", "s64 d576 dv512")
+
+
+@pytest.mark.parametrize(
+    ("problem", "kernel"),
+    [
+        ("s1024 precision=bf16", "pair_bf16"),
+        ("s897 d256 precision=fp16", "pair_fp16"),  # 8 tiles of 128 rows
+        ("sq200 sk64 d192 dv128 precision=bf16 lens=30", "pair_bf16"),
+        ("s896 precision=bf16", "plain_bf16"),  # 7 tiles
+        ("s64 precision=bf16", "plain_bf16"),
+        ("s1024 causal precision=bf16", "plain_bf16"),
+        ("s1024 window=300,0 precision=bf16", "plain_bf16"),
+        ("s1024 d64 precision=bf16", "plain_bf16"),
+        ("s1024 softcap=20 precision=bf16", "general_bf16"),
+    ],
+)
+def test_info_names_the_kernel(problem, kernel):
+    text = octavo("info", problem).stdout
+    if "with CUDA" not in octavo("info").stdout:
+        assert "sm90 kernel: none" in text
+    else:
+        assert re.search(rf"^sm90 kernel: d\d+ dv\d+ {kernel}: ", text, re.MULTILINE)
 
 
 # the command itself
