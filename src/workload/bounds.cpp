@@ -26,6 +26,11 @@ double keys_per_row(const Problem& p) {
   return static_cast<double>(visible_pairs(p)) / static_cast<double>(p.b * p.sq);
 }
 
+// Whether a row may have few keys.
+bool has_short_rows(const Problem& p) {
+  return p.sk < 64 || keys_per_row(p) < static_cast<double>(p.sk);
+}
+
 bool is_spread(const Problem& p) {
   return p.dist == Distribution::normal || p.dist == Distribution::uniform;
 }
@@ -142,8 +147,9 @@ Bounds reference_bounds(const Problem& p) {
 
 // Of 300 random problems on an H200 none differed by more than 0.2 % (typical are 0.001 %), but for
 // 0.26 % with a softcap, whose tanh is another function (typical are 0.03 %). A weight that a last
-// bit tips over moves by 1/16 of itself: much in a row of few keys, nothing in the norm of all
-// rows.
+// bit tips over moves by up to 1/8 of itself: much in a row of few keys, nothing in the norm of all
+// rows. With a softcap that happens, and most where a row has two keys and their weights are 1 and
+// 0.5: the sum goes from 1.5 to 1.5625, the LSE up by 0.041.
 Bounds emulation_bounds(const Problem& p) {
   if (p.precision != Precision::fp8) {
     // A fraction of what rounding P costs: single roundings of P and of the output go the other
@@ -151,8 +157,8 @@ Bounds emulation_bounds(const Problem& p) {
     const double unit = std::hypot(half_unit(default_input(p.precision)), half_unit(p.out));
     return {0, 0.2 * unit + score_error(p), 0.999, score_error(p)};
   }
-  // In a row of two keys it may be half of the largest: 1.5 becomes 1.5625, the LSE 0.041 more.
-  return {0, p.softcap > 0 ? 4e-3 : 2e-3, 0.999, p.softcap > 0 ? 0.042 : 5e-3};
+  const bool tips_over = p.softcap > 0 && has_short_rows(p);
+  return {0, p.softcap > 0 ? 4e-3 : 2e-3, 0.999, tips_over ? 0.042 : 5e-3};
 }
 
 }  // namespace octavo::workload

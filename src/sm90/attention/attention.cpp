@@ -72,7 +72,7 @@ struct Needs {
 /// tile of rows too many.
 bool goes_in_pairs(const AttentionKernel& pair, const Needs& needs) {
   if (pair.function == nullptr || needs.masked) return false;
-  return ceil_div(needs.sq, pair.block_m / pair.cluster) % pair.cluster == 0;
+  return ceil_div(needs.sq, pair.item_rows / pair.cluster) % pair.cluster == 0;
 }
 
 AttentionKernel kernel_for(KernelDims dims, const Needs& needs) {
@@ -160,18 +160,18 @@ RowValues row_values(float* data, const Dims& n) { return {data, n.hq * n.sq, n.
 int lead_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
   if (problem.mask.right < 0) return 0;
   const std::int64_t missing =
-      ceil_div(problem.dims.sq, kernel.block_m) * kernel.block_m - problem.dims.sq;
+      ceil_div(problem.dims.sq, kernel.item_rows) * kernel.item_rows - problem.dims.sq;
   return static_cast<int>(missing / kWarpgroupRows * kWarpgroupRows);
 }
 
 Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
   const Dims& n = problem.dims;
-  const std::int64_t m_blocks = ceil_div(n.sq, kernel.block_m), heads = n.hq * n.b;
+  const std::int64_t m_blocks = ceil_div(n.sq, kernel.item_rows), heads = n.hq * n.b;
   const std::int64_t items = m_blocks * heads * problem.num_splits;
   if (items == 0) return {};
   if (items > kMostItems) {
     throw Error(ErrorCode::unsupported, "attention_on_device: b * hq * num_splits * (tiles of " +
-                                            std::to_string(kernel.block_m) + " rows) is " +
+                                            std::to_string(kernel.item_rows) + " rows) is " +
                                             std::to_string(items) + "; must be at most 2^30");
   }
   const auto bytes = static_cast<std::int64_t>(size_of(problem.k_format()));  // of an element
@@ -184,8 +184,9 @@ Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& ker
   } else {
     sections = equal_sections(head_bytes, n.group(), heads);
   }
-  if (problem.mask == MaskSpec::none()) {
-    at_end = tiles_at_end(m_blocks, n.sq % kernel.block_m != 0, heads * problem.num_splits, blocks);
+  if (problem.mask == MaskSpec::none() && kernel.cluster == 1) {  // no item of a pair is shorter
+    at_end =
+        tiles_at_end(m_blocks, n.sq % kernel.item_rows != 0, heads * problem.num_splits, blocks);
   }
   return {static_cast<int>(m_blocks), static_cast<int>(n.hq),
           static_cast<int>(n.b),      sections,
@@ -318,12 +319,17 @@ void launch(const AttentionProblem& problem, const Operands& x, std::byte* part_
   config.dynamicSmemBytes = kernel.shared_bytes;
   config.stream = stream;
   cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {static_cast<unsigned>(kernel.cluster), 1, 1};
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   config.attrs = attributes;
-  config.numAttrs = x.after_quantiser ? 2 : 1;
+  if (kernel.cluster > 1) {
+    cudaLaunchAttribute& pairs = attributes[config.numAttrs++];
+    pairs.id = cudaLaunchAttributeClusterDimension;
+    pairs.val.clusterDim = {static_cast<unsigned>(kernel.cluster), 1, 1};
+  }
+  if (x.after_quantiser) {
+    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
   void* parameters[] = {&args};
   check(cudaLaunchKernelExC(&config, kernel.function, parameters), "attention kernel");
   if (problem.num_splits > 1) check(launch_merge(merge, stream), "merge kernel");
@@ -521,7 +527,7 @@ std::string describe_kernel(const AttentionProblem& problem) {
       kernel_for(dims, needs_of(problem, problem.k_format(), token(problem.k, problem.recipe.k),
                                 token(problem.v, problem.recipe.v)));
   std::string text = "d" + std::to_string(dims.d) + " dv" + std::to_string(dims.dv) + " " +
-                     kernel.name + ": " + std::to_string(kernel.block_m / kernel.cluster) +
+                     kernel.name + ": " + std::to_string(kernel.item_rows / kernel.cluster) +
                      " query rows a block, " + std::to_string(kernel.threads) + " threads, " +
                      std::to_string(kernel.shared_bytes / 1024) + " KB of shared memory";
   cudaFuncAttributes attributes{};

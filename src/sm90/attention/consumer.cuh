@@ -34,16 +34,17 @@ class Consumer {
       ++items_;
     }
     ptx::tma_store_wait<0>();  // they read shared memory
-    Cluster<Traits::kCluster>::sync();
+    Cluster::sync_end();
   }
 
  private:
+  using Cluster = sm90::Cluster<Traits::kCluster>;
   using KvRing = RingState<Traits::kStages>;
 
   /// All key tiles of one work item, of which other warpgroups may see some that this one does not.
   __device__ void attend() {
     const WalkNote& walk = shared_.walk[note()][warpgroup_];
-    const int first = ptx::uniform(item().first);  // of the block's tiles
+    const int first = ptx::uniform(item().first);  // of the item's tiles
     Output<Traits> out;
     SoftmaxState state;
     int n = ptx::uniform(item().last);
@@ -278,7 +279,7 @@ class Consumer {
   /// The place of K or V of a tile, in every thread block of the cluster.
   __device__ void release_tile(std::uint64_t* empty) {
     __syncwarp();
-    Cluster<Traits::kCluster>::arrive(empty, threadIdx.x % 32 == 0);
+    Cluster::arrive(empty, threadIdx.x % 32 == 0);
   }
 
   /// One arrival a warp.

@@ -41,8 +41,7 @@ __device__ inline void set_up(Shared<Traits>& shared) {
   }
   if constexpr (!Traits::k16Bit) set_ones(shared);
   ptx::fence_proxy_async();
-  __syncthreads();
-  Cluster<Traits::kCluster>::sync();
+  Cluster<Traits::kCluster>::sync_set_up();
 }
 
 template <typename Traits>

@@ -14,8 +14,8 @@ struct AttentionKernel {
   const void* function;
   const char* name;  // as `octavo info` shows it
   int threads;
-  int cluster;  // thread blocks that take an item together
-  int block_m;  // query rows of an item
+  int cluster;    // thread blocks that take an item together
+  int item_rows;  // query rows of an item
   std::size_t shared_bytes;
 };
 

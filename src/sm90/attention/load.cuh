@@ -90,7 +90,7 @@ class Producer {
       if (item.m_block != kNoItem) load_item(item);
     }
     finish();
-    Cluster::sync();
+    Cluster::sync_end();
   }
 
  private:
@@ -247,8 +247,8 @@ class Producer {
   /// 0 times that is not always 0: its rows are cleared before consumers see the tile, in each
   /// thread block by itself.
   __device__ void load_v_cleared(int batch, int head, int key, int keys) {
-    if (lane_ == 0) ptx::mbarrier_arrive_expect_tx(&shared_.v_landed, Shared<Traits>::kVBytes);
     if (lane_ == 0) {
+      ptx::mbarrier_arrive_expect_tx(&shared_.v_landed, Shared<Traits>::kVBytes);
       for (int piece = 0; piece < Traits::kVPieces; ++piece) {
         ptx::tma_load_4d(shared_.v[kv_.stage()] + piece * Traits::kBlockN * 128, &args_.v,
                          &shared_.v_landed, piece * 128, key, head, batch);

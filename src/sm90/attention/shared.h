@@ -21,9 +21,9 @@ struct RowNote {
 };
 
 /// What it says of a work item: where it is, valid keys of its batch entry, key tiles
-/// [first, last) of its split that any of its rows sees.
+/// [first, last) of its split that any of its rows sees, in whichever thread block of a cluster.
 struct alignas(16) ItemNote {
-  int m, head, batch, split;  // m: first query row; kNoItem ends the work
+  int m, head, batch, split;  // m: this block's first query row; kNoItem ends the work
   int keys;
   int first, last;
 };

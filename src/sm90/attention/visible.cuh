@@ -43,12 +43,11 @@ __device__ inline TileRange tiles_of(const KernelMask& mask, int m, int rows,
   return tiles.first < tiles.last ? tiles : TileRange{};
 }
 
-/// How these rows go through the block's key tiles; nowhere, at its first tile, if they see none.
+/// How these rows go through the item's key tiles; nowhere, at its first tile, if they see none.
 template <int kTile>
-__device__ inline WalkNote walk_of(const KernelMask& mask, int m, int rows,
-                                   const TileRange& block) {
-  const TileRange mine = tiles_of<kTile>(mask, m, rows, block);
-  if (mine.first >= mine.last) return {{block.first, block.first, block.first, block.first}};
+__device__ inline WalkNote walk_of(const KernelMask& mask, int m, int rows, const TileRange& item) {
+  const TileRange mine = tiles_of<kTile>(mask, m, rows, item);
+  if (mine.first >= mine.last) return {{item.first, item.first, item.first, item.first}};
   const auto [first_full, last_full] = full_block_range(mask, m, rows, kTile);
   const int upper = min(max(last_full, mine.first), mine.last);
   return {{mine.last, upper, min(max(first_full, mine.first), upper), mine.first}};

@@ -30,8 +30,17 @@ struct Cluster {
     return ptx::cluster_rank();
   }
 
-  /// All threads that have not ended; a block's shared memory is there for the others in between.
-  __device__ static void sync() {
+  /// Waits until barriers are there in all blocks. Of all threads.
+  __device__ static void sync_set_up() {
+    if constexpr (kBlocks > 1) {
+      ptx::cluster_sync();
+    } else {
+      __syncthreads();
+    }
+  }
+
+  /// Before a thread ends: others may still write to this block's shared memory.
+  __device__ static void sync_end() {
     if constexpr (kBlocks > 1) ptx::cluster_sync();
   }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tile of query rows a thread block takes next.
+// Which tile of query rows a thread block takes next; where blocks of a cluster take tiles together
+// (cluster.cuh), "thread block" stands for such a cluster.
 //
-// Items stand in slots, and thread block x takes one slot of each round of gridDim.x slots, x
+// Items stand in slots, and thread block x takes one slot of each round of as many slots, x
 // forwards in even rounds and backwards in odd ones. Slots are ordered in sections of heads whose K
 // and V fit L2 together; inside a section, the last query rows, which see most keys under a causal
 // mask, come first. Lengths that fall along a section then sum to nearly equal shares over a pair
