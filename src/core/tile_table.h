@@ -109,7 +109,6 @@ constexpr KernelShape kernel_shape_16bit(int padded_d) {
 /// The same with softcap.
 constexpr KernelShape general_kernel_shape_16bit(int padded_d) {
   KernelShape shape = kernel_shape_16bit(padded_d);
-  shape.pairs = false;
   shape.consumers = 2;
   shape.consumer_registers = 240;
   shape.producer_registers = 24;

@@ -25,7 +25,6 @@ namespace octavo::sm90 {
 namespace {
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 30;
-constexpr int kWarpRows = kWarpgroupRows / 4;
 constexpr std::int64_t kMostItems = std::int64_t{1} << 30;
 constexpr const char* kTooLong = "q.shape[1] and k.shape[1] must be at most 2^30";
 
@@ -72,7 +71,7 @@ struct Needs {
 /// tile of rows too many.
 bool goes_in_pairs(const AttentionKernel& pair, const Needs& needs) {
   if (pair.function == nullptr || needs.masked) return false;
-  return ceil_div(needs.sq, pair.item_rows / pair.cluster) % pair.cluster == 0;
+  return ceil_div(needs.sq, pair.block_rows()) % pair.cluster == 0;
 }
 
 AttentionKernel kernel_for(KernelDims dims, const Needs& needs) {
@@ -164,6 +163,9 @@ int lead_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
   return static_cast<int>(missing / kWarpgroupRows * kWarpgroupRows);
 }
 
+/// How many items the device works on at a time.
+int items_at_once(const AttentionKernel& kernel) { return multiprocessors() / kernel.cluster; }
+
 Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
   const Dims& n = problem.dims;
   const std::int64_t m_blocks = ceil_div(n.sq, kernel.item_rows), heads = n.hq * n.b;
@@ -176,7 +178,7 @@ Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& ker
   }
   const auto bytes = static_cast<std::int64_t>(size_of(problem.k_format()));  // of an element
   const std::int64_t head_bytes = n.sk * (n.d + n.dv) * bytes / n.group();
-  const auto blocks = std::min<std::int64_t>(items, multiprocessors() / kernel.cluster);
+  const auto blocks = std::min<std::int64_t>(items, items_at_once(kernel));
   Sections sections;
   int at_end = 0;
   if (problem.mask.left < 0 && problem.mask.right >= 0) {  // lengths fall along the order
@@ -313,7 +315,7 @@ void launch(const AttentionProblem& problem, const Operands& x, std::byte* part_
                              static_cast<int>(kernel.shared_bytes)),
         "reserving shared memory");
   cudaLaunchConfig_t config{};
-  const int clusters = std::min(items, multiprocessors() / kernel.cluster);
+  const int clusters = std::min(items, items_at_once(kernel));
   config.gridDim = dim3(static_cast<unsigned>(clusters * kernel.cluster));
   config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
   config.dynamicSmemBytes = kernel.shared_bytes;
@@ -527,7 +529,7 @@ std::string describe_kernel(const AttentionProblem& problem) {
       kernel_for(dims, needs_of(problem, problem.k_format(), token(problem.k, problem.recipe.k),
                                 token(problem.v, problem.recipe.v)));
   std::string text = "d" + std::to_string(dims.d) + " dv" + std::to_string(dims.dv) + " " +
-                     kernel.name + ": " + std::to_string(kernel.item_rows / kernel.cluster) +
+                     kernel.name + ": " + std::to_string(kernel.block_rows()) +
                      " query rows a block, " + std::to_string(kernel.threads) + " threads, " +
                      std::to_string(kernel.shared_bytes / 1024) + " KB of shared memory";
   cudaFuncAttributes attributes{};

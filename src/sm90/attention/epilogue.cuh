@@ -99,17 +99,12 @@ __device__ inline void output_factors(Output<Traits>& out, float (&factor)[2]) {
   factor[1] = out.unit[1].now;
 }
 
-/// Tiles may begin before the first row and end past the last.
-__device__ inline bool is_row(int row, const AttentionArgs& args) {
-  return row >= 0 && row < args.sq;
-}
-
 template <typename Traits, int kHalf>
 __device__ inline void store_lse(const Output<Traits>& out, const SoftmaxState& state,
                                  const ItemNote& item, int m, const RowNote* rows,
                                  const AttentionArgs& args) {
   const int row = m + own_row() + 8 * kHalf;
-  if (!is_row(row, args) || args.lse.data == nullptr || threadIdx.x % 4 != 0) return;
+  if (!is_row(args, row) || args.lse.data == nullptr || threadIdx.x % 4 != 0) return;
   const float l = out.l[kHalf];
   // Inside a softcap the shift has been put back already.
   const float shift =
@@ -124,7 +119,7 @@ __device__ inline void finish_row(const Output<Traits>& out, float factor, const
                                   int m, const AttentionArgs& args) {
   const int row = m + own_row() + 8 * kHalf;
   OutputRow to;
-  if (is_row(row, args)) {
+  if (is_row(args, row)) {
     const std::int64_t offset = args.out.offset(item.batch, item.head, row, item.split);
     to = {static_cast<std::byte*>(args.out.data) +
               offset * static_cast<std::int64_t>(size_of(args.out.dtype)),
@@ -136,14 +131,15 @@ __device__ inline void finish_row(const Output<Traits>& out, float factor, const
 /// Barrier of the first warpgroup; Turns have those before.
 inline constexpr int kTileBarrier = 3;
 
-/// 64 columns of a warp's 16 rows in 16 bits, from registers [kPiece * 32, ..), to its part of a
-/// buffer of the warpgroup, swizzled.
+/// 64 columns of a warp's kWarpRows rows in 16 bits, from registers [kPiece * 32, ..), to its part
+/// of a buffer of the warpgroup, swizzled.
 template <typename Type, int kPiece, int kCount>
 __device__ inline void stage_rows(const float (&o)[kCount], const float (&factor)[2],
                                   std::uint8_t* rows) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int row = lane % 16, unit = lane / 16;  // this lane's row, and which of two 8 columns
-  constexpr int kFirst = kPiece * 32, kEnd = kFirst + 32 < kCount ? kFirst + 32 : kCount;
+  const int row = lane % kWarpRows,
+            unit = lane / kWarpRows;  // this lane's row, and which of two 8 columns
+  constexpr int kFirst = kPiece * 32, kEnd = std::min(kFirst + 32, kCount);
 #pragma unroll
   for (int r = kFirst; r < kEnd; r += 8) {  // 16 columns
     const std::uint32_t words[4] = {pack(o[r] * factor[0], o[r + 1] * factor[0], Type{}),
@@ -189,7 +185,7 @@ __device__ inline void copy_pieces_out(const float (&o)[Traits::kHeadDimV / 2],
     ptx::tma_store_wait<kBuffers - 1>();
     __syncwarp();
   }
-  const int first = static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32 * 16;
+  const int first = static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32 * kWarpRows;
   for_steps<kBegin, kEnd>([&](auto piece) {
     stage_rows<Type, piece>(o, factor, buffers.template of<piece>() + first * 128);
   });

@@ -17,6 +17,8 @@ struct AttentionKernel {
   int cluster;    // thread blocks that take an item together
   int item_rows;  // query rows of an item
   std::size_t shared_bytes;
+
+  int block_rows() const { return item_rows / cluster; }
 };
 
 /// Those whose V is E4M3 and whose Q and K are one of E4M3 and INT8.

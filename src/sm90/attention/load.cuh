@@ -143,7 +143,7 @@ class Producer {
 #pragma unroll
     for (int i = 0; i < Traits::kBlockRows / 32; ++i) {
       const int row = m + 32 * i + lane_;
-      if (row < 0 || row >= args_.sq) continue;
+      if (!is_row(args_, row)) continue;
       notes[i].q_descale = Traits::k16Bit ? 1.0f : args_.q_descale.at(descales, row);
       if (args_.score_shift.data != nullptr) {
         notes[i].shift = shifts[row * args_.score_shift.stride_s];
@@ -195,7 +195,7 @@ class Producer {
       load_k(batch, head, key, note, Shared<Traits>::kKBytes + v_bytes);
     }
     announce_v(v_bytes);
-    if (!cleared) load_v(batch, head, key);
+    if (!cleared) load_v<Cluster>(batch, head, key, v_full());
     kv_.advance();
     __syncwarp();  // lanes wait for one phase at a time
   }
@@ -230,16 +230,18 @@ class Producer {
     }
   }
 
-  __device__ void load_v(int batch, int head, int key) {
+  /// Blocks: the Cluster whose thread blocks the tile is copied to.
+  template <typename Blocks>
+  __device__ void load_v(int batch, int head, int key, std::uint64_t* full) {
     if (lane_ != 0) return;
     std::uint8_t* to = shared_.v[kv_.stage()];
     if constexpr (Traits::k16Bit) {
       for (int piece = 0; piece < Traits::kVPieces; ++piece) {
-        Cluster::load(piece + 1, to + piece * Traits::kBlockN * 128, &args_.v, v_full(),
-                      piece * 128, key, head, batch);
+        Blocks::load(piece + 1, to + piece * Traits::kBlockN * 128, &args_.v, full, piece * 128,
+                     key, head, batch);
       }
     } else {
-      Cluster::load(1, to, &args_.v, v_full(), key, 0, head, batch);
+      Blocks::load(1, to, &args_.v, full, key, 0, head, batch);
     }
   }
 
@@ -247,13 +249,8 @@ class Producer {
   /// 0 times that is not always 0: its rows are cleared before consumers see the tile, in each
   /// thread block by itself.
   __device__ void load_v_cleared(int batch, int head, int key, int keys) {
-    if (lane_ == 0) {
-      ptx::mbarrier_arrive_expect_tx(&shared_.v_landed, Shared<Traits>::kVBytes);
-      for (int piece = 0; piece < Traits::kVPieces; ++piece) {
-        ptx::tma_load_4d(shared_.v[kv_.stage()] + piece * Traits::kBlockN * 128, &args_.v,
-                         &shared_.v_landed, piece * 128, key, head, batch);
-      }
-    }
+    if (lane_ == 0) ptx::mbarrier_arrive_expect_tx(&shared_.v_landed, Shared<Traits>::kVBytes);
+    load_v<sm90::Cluster<1>>(batch, head, key, &shared_.v_landed);
     ptx::mbarrier_wait(&shared_.v_landed, landings_++ & 1);
     const int first = (keys - key) * 128 / 16;  // units of 16 bytes of a piece
     for (int piece = 0; piece < Traits::kVPieces; ++piece) {

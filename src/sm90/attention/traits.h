@@ -63,7 +63,6 @@ struct Traits {
   static constexpr int kBlockRows = kConsumers * kWarpgroupRows;
   static constexpr int kCluster = kBlocks;
   static constexpr int kItemRows = kBlockRows * kCluster;
-  static_assert(kCluster == 1 || kCluster == 2);
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroupThreads;  // and the producer's
 
   // A key tile, and a thread's scores of it: 64 x kBlockN / 128.

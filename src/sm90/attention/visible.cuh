@@ -23,6 +23,11 @@ __device__ inline KernelMask mask_of(const AttentionArgs& args, int keys) {
   return {args.sq, keys, args.left, args.right};
 }
 
+/// Tiles of rows may begin before the first one and end past the last.
+__device__ inline bool is_row(const AttentionArgs& args, int row) {
+  return row >= 0 && row < args.sq;
+}
+
 /// Key tiles of kTile keys of a split of a batch entry's keys, which is cut at multiples of
 /// kBlockN.
 template <int kTile>

@@ -5,8 +5,7 @@
 //
 //   copies   part 0 of K: block 0, part 1: block 1, ..   of V: the other way round
 //   full     each block's barrier counts all bytes of the tile, whoever copied them
-//   empty    each block's barrier counts the warps of all blocks: what one copies, all must have
-//   left
+//   empty    each block's barrier counts the warps of all blocks, which it copies to
 //
 // A cluster of one is a thread block by itself, without any of this.
 #pragma once

@@ -8,9 +8,10 @@ namespace octavo::sm90 {
 
 inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kWarpgroupThreads = 128;
+inline constexpr int kWarpRows = kWarpgroupRows / 4;
 
 /// A thread's two rows are fragment_row(t) and fragment_row(t) + 8.
-constexpr int fragment_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
+constexpr int fragment_row(int thread) { return thread / 32 * kWarpRows + thread % 32 / 4; }
 
 /// Which of the thread's two rows register `r` belongs to.
 constexpr int fragment_half(int r) { return r / 2 % 2; }
