@@ -92,15 +92,16 @@ constexpr KernelShape kernel_shape_16bit(int padded_d) {
       // 668; spread 662, no turns 589, 3 with tiles of 64 keys 607. 3 that start no product ahead:
       // full 1.01 of it from 1k on, causal 0.92 to 1.01.
       KernelShape shape{2, 2, 240, 24, false, true, 0, false, 2};
-      // pairs: full 512 to 16k 1.02, 1.05, 1.02, 1.01, 1.02, 1.0; causal 0.9 to 1.01. Off until all
-      // GPU tests have run with them.
+      // full 512 to 16k 1.02, 1.05, 1.02, 1.01, 1.02, 1.0; causal 0.9 to 1.01
+      shape.pairs = true;
       return shape;
     }
     default: {
       // d 256: 708; no turns 674, spread 713; d 192 like it, not measured
       KernelShape shape{2, padded_d == 192 ? 3 : 2, 240, 24, false, true, 0, false, 2};
       shape.q_stages = 1;
-      // pairs: d 256 full 512, 1k, 4k 1.12, 1.04, 1.0; d 192 not measured. Off, as above.
+      // d 256 full 512, 1k, 4k 1.12, 1.04, 1.0; d 192 not measured
+      shape.pairs = true;
       return shape;
     }
   }

@@ -81,7 +81,7 @@ TEST(AttentionGpu, SmokeOfEveryKernel) {
       expect_agrees(parse(std::string("sq70 sk200 hq2 hkv1 ") + dims + " " + kind));
     }
     for (const char* precision : {"bf16", "fp16"}) {  // pairs of thread blocks
-      expect_agrees(parse(std::string("sq200 hq2 hkv1 ") + dims + " precision=" + precision));
+      expect_agrees(parse(std::string("sq200 sk300 hq2 hkv1 ") + dims + " precision=" + precision));
     }
   }
   expect_agrees(parse("sq70 sk200 splits=2"));
@@ -193,9 +193,9 @@ TEST(AttentionGpu, PairsOfThreadBlocks) {
   for (const char* tail : {" precision=bf16", " d192 precision=fp16", " d192 dv128 precision=bf16",
                            " d256 precision=bf16"}) {
     std::vector<std::string> lines;
-    for (const char* shape :
-         {"sq129 sk1", "sq256 sk700 hq12 hkv3", "b2 sq1000 sk333 h40", "b2 sq700 sk64 h3",
-          "b4 s700 h40 lens=700,0,130,1", "b2 sq250 sk900 h20 splits=3", "sq1024 sk0 h2"}) {
+    for (const char* shape : {"sq129 sk1", "sq256 sk700 hq12 hkv3", "b2 sq1000 sk333 h40",
+                              "b2 sq700 sk64 h3", "b4 s700 h40 lens=700,0,130,1",
+                              "b2 sq250 sk900 h20 splits=3", "b2 sq1024 sk100 h2 lens=0,70"}) {
       lines.push_back(std::string(shape) + tail);
     }
     expect_agree(lines);

@@ -59,6 +59,20 @@ def test_sdpa_in_16_bits(device, causal):
     assert 1e-4 < error(got, torch_sdpa(q, k, v, is_causal=causal, scale=0.2)) < 1e-2
 
 
+@needs_hopper
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("precision", SIXTEEN_BITS)
+def test_16_bits_lose_no_more_than_cudnn(precision, d, causal):
+    q, k, v = qkv(sq=2048, d=d, hkv=4, dtype=SIXTEEN_BITS[precision][0], device="cuda")
+    exact = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=causal)
+    got = octavo.torch.attention(q, k, v, layout="bhsd", causal=causal, precision=precision)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+        peer = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    print(f"{precision} d{d} causal={causal}: {error(got, exact):.3e}, cuDNN {error(peer, exact):.3e}")
+    assert error(got, exact) < 1.05 * error(peer, exact)
+
+
 @on_devices
 def test_direct_softmax(device):
     q, k, v = qkv(sq=300, device=device)
