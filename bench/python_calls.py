@@ -18,17 +18,19 @@ import octavo.torch
 CALLS, ROUNDS = 200, 25
 
 
-def microseconds(call: Callable[[], object]) -> float:
-    """Median over rounds of the time a call takes to return; the GPU is idle before each round."""
-    times = []
+def microseconds(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Median over rounds of the time a call takes to return. Rounds take turns, so that all see the same clocks; the GPU is
+    idle before each."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        times.append((time.perf_counter() - begin) / CALLS * 1e6)
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            times[name].append((time.perf_counter() - begin) / CALLS * 1e6)
     torch.cuda.synchronize()
-    return statistics.median(times[2:])
+    return {name: statistics.median(rounds[2:]) for name, rounds in times.items()}
 
 
 def main() -> None:
@@ -42,12 +44,14 @@ def main() -> None:
         "octavo.attention": lambda: octavo.attention(q, k, v),
         "octavo.attention, out given": lambda: octavo.attention(q, k, v, out=out),
         "octavo.attention, recipe block": lambda: octavo.attention(q, k, v, recipe="block"),
+        "octavo.attention, bf16": lambda: octavo.attention(q, k, v, precision="bf16"),
+        "octavo.torch.attention, bf16": lambda: octavo.torch.attention(q, k, v, precision="bf16"),
         "octavo.torch.attention": lambda: octavo.torch.attention(q, k, v),
         "octavo.torch.scaled_dot_product_attention": lambda: octavo.torch.scaled_dot_product_attention(*heads_first),
         "torch x.add_(1), for scale": lambda: x.add_(1),
         "torch scaled_dot_product_attention": lambda: sdpa(*heads_first),
     }
-    results = {name: microseconds(call) for name, call in calls.items()}
+    results = microseconds(calls)
     for name, us in results.items():
         print(f"{name:44} {us:6.1f} us a call")
     if len(sys.argv) > 1:

@@ -184,23 +184,31 @@ def why_unsupported(
 def _call(layout: Any, causal: Any, window: Any, *others: Any, key_lengths: Any) -> _octavo.Call:
     """A call whose tensors are yet to be set; `others`: those of _settings() from softcap on. key_lengths that are in
     device memory are left for _finish()."""
-    sides = None if window is None else mask_sides(_FUNCTION, causal, window)
-    settings = (layout, causal, sides, *others)
-    # An object of another kind may have another value the next time.
-    template = (_settings if _CONSTANT.issuperset(map(type, settings)) else _settings.__wrapped__)(*settings)
+    settings = (layout, causal, window, *others)
+    template = (_settings if _is_constant(settings, window) else _settings.__wrapped__)(*settings)
     if key_lengths is None or is_torch_cuda(key_lengths):
         return template.fresh([])
     return template.fresh(lengths(_FUNCTION, key_lengths))
 
 
-_CONSTANT = frozenset((str, int, float, bool, type(None), tuple))
+_CONSTANT = frozenset((str, int, float, bool, type(None)))
+_WITH_WINDOW = _CONSTANT | {tuple}
+_SIDES = frozenset((int, type(None)))
+
+
+def _is_constant(settings: tuple[Any, ...], window: Any) -> bool:
+    """Whether settings may be kept: an object of another kind may have another value the next time. In a tuple 1.0
+    would pass for 1."""
+    if type(window) is not tuple:
+        return _CONSTANT.issuperset(map(type, settings))
+    return _SIDES.issuperset(map(type, window)) and _WITH_WINDOW.issuperset(map(type, settings))
 
 
 @functools.lru_cache(maxsize=64, typed=True)
 def _settings(
     layout: Any,
     causal: Any,
-    sides: tuple[int, int] | None,
+    window: Any,
     softcap: Any,
     sm_scale: Any,
     precision: Any,
@@ -214,7 +222,7 @@ def _settings(
 ) -> _octavo.Call:
     return _octavo.Call(
         layout=text(_FUNCTION, "layout", layout),
-        window=sides or mask_sides(_FUNCTION, causal, None),
+        window=mask_sides(_FUNCTION, causal, window),
         softcap=real(_FUNCTION, "softcap", softcap),
         sm_scale=None if sm_scale is None else real(_FUNCTION, "sm_scale", sm_scale),
         precision=text(_FUNCTION, "precision", precision),

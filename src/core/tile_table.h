@@ -22,6 +22,10 @@ constexpr int padded_head_dim(std::int64_t d) {
   return 0;
 }
 
+/// Whose Q K^T of the next tile goes before the last promotion of this one: d 64, 4k up, INT8 + 2
+/// to 3 %, E4M3 - 2 to - 5 %; d 128 INT8 - 1 %.
+enum class EarlyScores { none, of_int8, of_all };
+
 /// How a forward kernel is cut: consumer warpgroups of 64 query rows, stages of K and V in shared
 /// memory, registers a thread of consumers and producer; whether exponentials are spread among
 /// other arithmetic; whether warpgroups take turns at the tensor cores; how much of P is made
@@ -37,13 +41,12 @@ struct KernelShape {
   int first_products;  // of 32 keys each, of P V's first part (pv.cuh; 8 bits only): d 64 exact
                        // 4: 613, 3: 643, 2: 652, 1: 656 TFLOPS at 4k; direct 816, 828, 791,
                        // 776; d 128 exact 4: 930, 3: 910
-  bool overlaps_promotion;         // pv.cuh: d 128 direct + 3 %; takes registers for two products
-  int out_buffers = 1;             // of 64 columns of a warpgroup's outputs each (epilogue.cuh)
-  int q_stages = 2;                // tiles of query rows in shared memory
-  bool pairs = false;              // thread blocks may share key tiles (tile/cluster.cuh)
-  bool starts_int8_early = false;  // Q K^T of the next tile before the last promotion of this one:
-                                   // d 64, 4k up, + 2 to 3 %; of E4M3 - 2 to - 5 %, so not there;
-                                   // d 128 - 1 %
+  bool overlaps_promotion;  // pv.cuh: d 128 direct + 3 %; takes registers for two products
+  int out_buffers = 1;      // of 64 columns of a warpgroup's outputs each (epilogue.cuh)
+  int q_stages = 2;         // tiles of query rows in shared memory
+  bool pairs = false;       // thread blocks may share key tiles (tile/cluster.cuh)
+  EarlyScores early_scores = EarlyScores::none;
+  bool apart = false;  // K and V of a tile fall free apart, as they do with turns
 };
 
 /// Softmax, not the matrix products, is what 8-bit attention waits for up to d 128; it overlaps
@@ -52,7 +55,7 @@ constexpr KernelShape kernel_shape(int padded_d) {
   switch (padded_d) {
     case 64: {
       KernelShape shape{3, 4, 160, 32, false, false, 2, false};  // S 64 + O 32 registers a thread
-      shape.starts_int8_early = true;
+      shape.early_scores = EarlyScores::of_int8;
       return shape;
     }
     case 96: return {3, 4, 160, 32, true, false, 4, false};     // S 64 + O 48
@@ -71,7 +74,16 @@ constexpr KernelShape direct_kernel_shape(int padded_d) {
       return shape;
     }
     case 128: return {3, 4, 160, 32, false, false, 4, true};
-    case 256: return {2, 2, 240, 24, false, false, 4, true};  // turns: - 7 %
+    case 256: {
+      // Turns - 7 %. Early and apart: E4M3 full 1k to 16k 1.03 to 1.06, causal 1.01 to 1.04 of
+      // neither; INT8 1.02 to 1.04; early alone up to 1.09 full, but 0.97 causal 1k. Pairs, full:
+      // 1.08, 1.06, 1.08, 1.09, 1.09, 1.09 from 512 on, INT8 1.04 to 1.06; causal 0.97 to 1.05.
+      KernelShape shape{2, 2, 240, 24, false, false, 4, true};
+      shape.early_scores = EarlyScores::of_all;
+      shape.apart = true;
+      shape.pairs = true;
+      return shape;
+    }
     default: return kernel_shape(padded_d);
   }
 }

@@ -232,6 +232,10 @@ def test_info():
         ("s896 precision=bf16", "plain_bf16"),  # 7 tiles of 128 rows
         ("s897 d256 precision=fp16", "pair_fp16"),  # 8 tiles
         ("sq200 sk64 d192 dv128 precision=bf16 lens=30", "pair_bf16"),
+        ("s1024 d256 softmax=direct", "direct_pair_int8"),
+        ("s1024 d256 recipe=block softmax=direct", "direct_pair"),
+        ("s1024 d256 recipe=block softmax=direct causal", "direct"),
+        ("s1024 softmax=direct", "direct_int8"),
         ("s1024 causal precision=bf16", "plain_bf16"),
         ("s1024 window=300,0 precision=bf16", "plain_bf16"),
         ("s1024 d64 precision=bf16", "plain_bf16"),

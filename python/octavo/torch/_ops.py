@@ -33,6 +33,10 @@ def _new_lse(q: Tensor, layout: str) -> Tensor:
     return q.new_empty(lse_shape(q.shape, layout), dtype=torch.float32)
 
 
+def _operand(x: Tensor, descale: Tensor | None) -> Any:
+    return x if descale is None else QuantizedTensor(x, descale)
+
+
 def _compute(
     return_lse: bool,
     q: Tensor,
@@ -54,15 +58,13 @@ def _compute(
     layout: str,
     engine: str,
 ) -> Any:
-    descales = (q_descale, k_descale, v_descale)
-    operands = [
-        x if descale is None else QuantizedTensor(x, descale) for x, descale in zip((q, k, v), descales, strict=True)
-    ]
     # On a GPU octavo.attention makes that of "bshd" itself; with other ranks the library refuses q or v.
     own_output = (layout == "bhsd" or not q.is_cuda) and q.dim() == v.dim() == 4
     lengths = key_lengths if key_lengths is None or key_lengths.is_cuda else key_lengths.tolist()
     result = _call(
-        *operands,
+        _operand(q, q_descale),
+        _operand(k, k_descale),
+        _operand(v, v_descale),
         window=(window_left, window_right),
         softcap=softcap,
         sm_scale=sm_scale,

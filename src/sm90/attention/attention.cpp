@@ -87,7 +87,10 @@ AttentionKernel kernel_for(KernelDims dims, const Needs& needs) {
   const FormatKernels& of = needs.k_format == DType::i8 ? kernels.int8 : kernels.e4m3;
   if (needs.v_per_key) return of.folded;
   const bool general = needs.k_per_key || needs.softcap;
-  if (needs.direct) return general ? of.general_direct : of.direct;
+  if (needs.direct) {
+    if (general) return of.general_direct;
+    return goes_in_pairs(of.direct_pair, needs) ? of.direct_pair : of.direct;
+  }
   return general ? of.general : of.plain;
 }
 

@@ -20,12 +20,11 @@ AttentionKernel kernel_of(const char* name) {
           sizeof(Shared<Traits>)};
 }
 
-/// Where pairs gain: at d 64 K has one piece a tile, and L2 is not what is waited for
-/// (tile_table.h).
-template <int kD, int kDv, DType kFormat>
+/// A kernel for pairs of thread blocks, where they gain (tile_table.h).
+template <int kD, int kDv, DType kFormat, typename Scores>
 AttentionKernel pair_of(const char* name) {
-  if constexpr (kernel_shape_16bit(kD).pairs) {
-    return kernel_of<Traits<kD, kDv, kFormat, PlainScores, 2>>(name);
+  if constexpr (Traits<kD, kDv, kFormat, Scores>::kShape.pairs) {
+    return kernel_of<Traits<kD, kDv, kFormat, Scores, 2>>(name);
   } else {
     return {};
   }
@@ -39,20 +38,22 @@ AttentionKernels attention_kernels() {
            kernel_of<Traits<kD, kDv, kE4m3, GeneralScores>>("general"),
            kernel_of<Traits<kD, kDv, kE4m3, FoldedScores>>("folded"),
            kernel_of<Traits<kD, kDv, kE4m3, Direct<PlainScores>>>("direct"),
-           kernel_of<Traits<kD, kDv, kE4m3, Direct<GeneralScores>>>("general_direct")},
+           kernel_of<Traits<kD, kDv, kE4m3, Direct<GeneralScores>>>("general_direct"),
+           pair_of<kD, kDv, kE4m3, Direct<PlainScores>>("direct_pair")},
           {kernel_of<Traits<kD, kDv, kInt8, PlainScores>>("plain_int8"),
            kernel_of<Traits<kD, kDv, kInt8, GeneralScores>>("general_int8"),
            kernel_of<Traits<kD, kDv, kInt8, FoldedScores>>("folded_int8"),
            kernel_of<Traits<kD, kDv, kInt8, Direct<PlainScores>>>("direct_int8"),
-           kernel_of<Traits<kD, kDv, kInt8, Direct<GeneralScores>>>("general_direct_int8")},
+           kernel_of<Traits<kD, kDv, kInt8, Direct<GeneralScores>>>("general_direct_int8"),
+           pair_of<kD, kDv, kInt8, Direct<PlainScores>>("direct_pair_int8")},
           kernel_of<Traits<kD, kDv, kE5m2, GeneralScores>>("general_e5m2"),
           kernel_of<Traits<kD, kDv, kE5m2, FoldedScores>>("folded_e5m2"),
           {kernel_of<Traits<kD, kDv, kBf16, PlainScores>>("plain_bf16"),
            kernel_of<Traits<kD, kDv, kBf16, GeneralScores>>("general_bf16"),
-           pair_of<kD, kDv, kBf16>("pair_bf16")},
+           pair_of<kD, kDv, kBf16, PlainScores>("pair_bf16")},
           {kernel_of<Traits<kD, kDv, kF16, PlainScores>>("plain_fp16"),
            kernel_of<Traits<kD, kDv, kF16, GeneralScores>>("general_fp16"),
-           pair_of<kD, kDv, kF16>("pair_fp16")}};
+           pair_of<kD, kDv, kF16, PlainScores>("pair_fp16")}};
 }
 
 }  // namespace octavo::sm90

@@ -27,6 +27,7 @@ struct FormatKernels {
   AttentionKernel general;                 // K: a descale per key; softcap
   AttentionKernel folded;                  // V: a descale per key
   AttentionKernel direct, general_direct;  // softmax direct
+  AttentionKernel direct_pair;             // direct, by pairs of thread blocks
 };
 
 /// Those whose Q, K and V are of one 16-bit type.

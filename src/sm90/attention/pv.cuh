@@ -62,13 +62,22 @@ __device__ inline void set_unit(Promotion& step, int half, UnitChange change) {
   if (change.add != 1.0f) step.plain = false;
 }
 
-/// Rows of V^T that one product takes: registers, not the tensor cores, set this.
+/// Rows of V^T that one product takes: registers, not the tensor cores, set this. Where the next
+/// tile's scores are under way as well during the last promotion, few are left for it at d 256.
 template <typename Traits>
 struct Chunks {
-  static constexpr bool kOne = Traits::kHeadDimV == 96;
-  static constexpr int kRows = kOne ? 96 : 64;
-  static constexpr int kCount = Traits::kHeadDimV / kRows;
-  static constexpr int width(int chunk) { return kRows + (chunk + 1 == kCount ? kOnesRows : 0); }
+  static constexpr int kRows = Traits::kHeadDimV == 96 ? 96 : 64;
+  static constexpr int kLastRows = Traits::kStartsEarly && Traits::kHeadDimV == 256 ? 16 : kRows;
+  static constexpr int kCount = Traits::kHeadDimV / kRows + (kLastRows < kRows ? 1 : 0);
+  static constexpr int first(int chunk) {
+    return chunk + 1 == kCount ? Traits::kHeadDimV - kLastRows : chunk * kRows;
+  }
+  static constexpr int rows(int chunk) {
+    return chunk + 1 == kCount ? kLastRows : first(chunk + 1) - first(chunk);
+  }
+  static constexpr int width(int chunk) {
+    return rows(chunk) + (chunk + 1 == kCount ? kOnesRows : 0);
+  }
   static_assert(Traits::kHeadDimV % kRows == 0);
 };
 
@@ -87,7 +96,7 @@ __device__ inline void make_words(Codes& codes, float (&s)[kScores], std::uint32
 template <typename Traits, int kChunk, int kBegin = 0, int kEnd = Traits::kSteps>
 __device__ inline void start_products(float (&acc)[Chunks<Traits>::width(kChunk) / 2],
                                       const std::uint32_t (&p)[Traits::kPWords], std::uint32_t v) {
-  const std::uint32_t chunk = v + kChunk * Chunks<Traits>::kRows * Traits::kBlockN / 16;
+  const std::uint32_t chunk = v + Chunks<Traits>::first(kChunk) * Traits::kBlockN / 16;
   ptx::wgmma_fence();
 #pragma unroll
   for (int step = kBegin; step < kEnd; ++step) {
@@ -110,7 +119,8 @@ __device__ inline void start_chunk(float (&acc)[Chunks<Traits>::width(kChunk) / 
 
 template <typename Traits, int kChunk, int kCount>
 __device__ inline void promote(Output<Traits>& out, float (&acc)[kCount], const Promotion& step) {
-  constexpr int kColumns = Chunks<Traits>::kRows / 2, kFirst = kChunk * kColumns;
+  constexpr int kColumns = Chunks<Traits>::rows(kChunk) / 2;
+  constexpr int kFirst = Chunks<Traits>::first(kChunk) / 2;
   if (!step.plain) {
 #pragma unroll
     for (int r = 0; r < kColumns; ++r) acc[r] *= step.add[fragment_half(r)];

@@ -75,7 +75,8 @@ struct Traits {
   static constexpr int kPWords = kScores * kBytes / 4;
 
   // Q K^T of the next tile is under way while this one's output is promoted.
-  static constexpr bool kStartsEarly = kInt8 && kShape.starts_int8_early;
+  static constexpr bool kStartsEarly = kShape.early_scores == EarlyScores::of_all ||
+                                       (kInt8 && kShape.early_scores == EarlyScores::of_int8);
 
   // Registers for two products of P V at a time.
   static constexpr bool kOverlapsPromotion = kShape.overlaps_promotion && !Scores::kFoldsV;
@@ -95,7 +96,7 @@ struct Traits {
   static constexpr int kDescales = kPerKey ? kBlockN : 1;       // of K, and of V, a key tile
   // Warpgroups out of step need K and V of different tiles: then K and V fall free and are awaited
   // apart, else together at K's barriers.
-  static constexpr bool kApart = kShape.takes_turns || k16Bit;
+  static constexpr bool kApart = kShape.takes_turns || kShape.apart || k16Bit;
   static_assert(!kShape.takes_turns || kConsumers == 2);
   // Lanes of the producer that write notes or descales, each of which arrives at the barrier.
   static constexpr int kKWriters = kPerKey ? 32 : 1;

@@ -64,6 +64,10 @@ __device__ inline std::uint64_t transposed_descriptor(std::uint32_t word,
 
 // Operand lists by number of accumulators; io is "+f" where they are added to, "=f" where not, so
 // that what they held before need not be kept.
+#define OCTAVO_D12 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
+#define OCTAVO_D24                                                         \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23"
 #define OCTAVO_D32                                                         \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -86,6 +90,10 @@ __device__ inline std::uint64_t transposed_descriptor(std::uint32_t word,
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define OCTAVO_F4(io, i) io(d[i]), io(d[i + 1]), io(d[i + 2]), io(d[i + 3])
+#define OCTAVO_F12(io) OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8)
+#define OCTAVO_F24(io)                                                                        \
+  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), \
+      OCTAVO_F4(io, 20)
 #define OCTAVO_F32(io)                                                                        \
   OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), \
       OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28)
@@ -176,6 +184,16 @@ __device__ inline void wgmma_ss(int (&d)[64], std::uint64_t a_descriptor,
 
 /// The FP8 product with A in registers: a[0] and a[2] hold row lane / 4, k = 4 (lane % 4) + {0 ..
 /// 3} and 16 more; a[1] and a[3] those 8 rows below.
+template <DType kFormat, bool kAccumulate>
+__device__ inline void wgmma_rs(float (&d)[12], const std::uint32_t* a,
+                                std::uint64_t b_descriptor) {
+  OCTAVO_EACH_FP8(RS, 24, 12, 12, 13, 14, 15, 16)
+}
+template <DType kFormat, bool kAccumulate>
+__device__ inline void wgmma_rs(float (&d)[24], const std::uint32_t* a,
+                                std::uint64_t b_descriptor) {
+  OCTAVO_EACH_FP8(RS, 48, 24, 24, 25, 26, 27, 28)
+}
 template <DType kFormat, bool kAccumulate>
 __device__ inline void wgmma_rs(float (&d)[32], const std::uint32_t* a,
                                 std::uint64_t b_descriptor) {
