@@ -184,31 +184,29 @@ def why_unsupported(
 def _call(layout: Any, causal: Any, window: Any, *others: Any, key_lengths: Any) -> _octavo.Call:
     """A call whose tensors are yet to be set; `others`: those of _settings() from softcap on. key_lengths that are in
     device memory are left for _finish()."""
-    settings = (layout, causal, window, *others)
-    template = (_settings if _is_constant(settings, window) else _settings.__wrapped__)(*settings)
+    settings = (layout, causal, *others)
+    template = (_settings if _is_constant(window, settings) else _settings.__wrapped__)(window, *settings)
     if key_lengths is None or is_torch_cuda(key_lengths):
         return template.fresh([])
     return template.fresh(lengths(_FUNCTION, key_lengths))
 
 
 _CONSTANT = frozenset((str, int, float, bool, type(None)))
-_WITH_WINDOW = _CONSTANT | {tuple}
 _SIDES = frozenset((int, type(None)))
 
 
-def _is_constant(settings: tuple[Any, ...], window: Any) -> bool:
-    """Whether settings may be kept: an object of another kind may have another value the next time. In a tuple 1.0
+def _is_constant(window: Any, settings: tuple[Any, ...]) -> bool:
+    """Whether a template may be kept: an object of another kind may have another value the next time. In a tuple 1.0
     would pass for 1."""
-    if type(window) is not tuple:
-        return _CONSTANT.issuperset(map(type, settings))
-    return _SIDES.issuperset(map(type, window)) and _WITH_WINDOW.issuperset(map(type, settings))
+    plain = window is None or (type(window) is tuple and _SIDES.issuperset(map(type, window)))
+    return plain and _CONSTANT.issuperset(map(type, settings))
 
 
 @functools.lru_cache(maxsize=64, typed=True)
 def _settings(
+    window: Any,
     layout: Any,
     causal: Any,
-    window: Any,
     softcap: Any,
     sm_scale: Any,
     precision: Any,

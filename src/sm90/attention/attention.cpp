@@ -67,19 +67,19 @@ struct Needs {
   std::int64_t sq;
 };
 
-/// Pairs of thread blocks (tile/cluster.cuh) gain where both have the same to do: no mask, and no
-/// tile of rows too many.
-bool goes_in_pairs(const AttentionKernel& pair, const Needs& needs) {
-  if (pair.function == nullptr || needs.masked) return false;
-  return ceil_div(needs.sq, pair.block_rows()) % pair.cluster == 0;
+/// The kernel for pairs of thread blocks (tile/cluster.cuh), which gain where both have the same to
+/// do: no mask, and no tile of rows too many. Else the one for single blocks.
+const AttentionKernel& pair_or_single(const AttentionKernel& pair, const AttentionKernel& single,
+                                      const Needs& needs) {
+  if (pair.function == nullptr || needs.masked) return single;
+  return ceil_div(needs.sq, pair.block_rows()) % pair.cluster == 0 ? pair : single;
 }
 
 AttentionKernel kernel_for(KernelDims dims, const Needs& needs) {
   const AttentionKernels kernels = kernels_for(dims);
   if (!is_quantised(needs.k_format)) {
     const Kernels16Bit& of = needs.k_format == DType::bf16 ? kernels.bf16 : kernels.f16;
-    if (needs.softcap) return of.general;
-    return goes_in_pairs(of.pair, needs) ? of.pair : of.plain;
+    return needs.softcap ? of.general : pair_or_single(of.pair, of.plain, needs);
   }
   if (needs.k_format == DType::f8_e5m2) {
     return needs.v_per_key ? kernels.folded_e5m2 : kernels.general_e5m2;
@@ -88,8 +88,7 @@ AttentionKernel kernel_for(KernelDims dims, const Needs& needs) {
   if (needs.v_per_key) return of.folded;
   const bool general = needs.k_per_key || needs.softcap;
   if (needs.direct) {
-    if (general) return of.general_direct;
-    return goes_in_pairs(of.direct_pair, needs) ? of.direct_pair : of.direct;
+    return general ? of.general_direct : pair_or_single(of.direct_pair, of.direct, needs);
   }
   return general ? of.general : of.plain;
 }

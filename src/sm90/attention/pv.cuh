@@ -232,8 +232,8 @@ __device__ inline void start_pv(Output<Traits>& out, const std::uint32_t (&p)[Tr
     for (int i = 0; i < Of::kCount; ++i) {
       // A product of 64 columns is of one piece, of 96 of one and a half, of 128 of two.
       const std::uint32_t at = v + i * (Of::kWidth / 64) * (Of::kPieceBytes / 16) + step * kStep;
-      ptx::wgmma_rs_by_rows<Traits::kVFormat>(
-          out.o + i * Of::kWidth / 2, std::integral_constant<int, Of::kWidth>(), p + 4 * step,
+      ptx::wgmma_rs_by_rows<Traits::kVFormat, Of::kWidth>(
+          out.o + i * Of::kWidth / 2, p + 4 * step,
           ptx::transposed_descriptor(at, Of::kPieceBytes));
     }
   }

@@ -62,57 +62,23 @@ __device__ inline std::uint64_t transposed_descriptor(std::uint32_t word,
   return descriptor((word & 0xffffu) | (piece_bytes >> 4) << 16);
 }
 
-// Operand lists by number of accumulators; io is "+f" where they are added to, "=f" where not, so
-// that what they held before need not be kept.
+// Operand lists by number of accumulators, each of them a shorter one and what follows; io is "+f"
+// where they are added to, "=f" where not, so that what they held before need not be kept.
 #define OCTAVO_D12 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
-#define OCTAVO_D24                                                         \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23"
-#define OCTAVO_D32                                                         \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define OCTAVO_D36                                                                   \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35"
-#define OCTAVO_D48                                                                   \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define OCTAVO_D52                                                                   \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51"
-#define OCTAVO_D64                                                                   \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define OCTAVO_D24 OCTAVO_D12 ", %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23"
+#define OCTAVO_D32 OCTAVO_D24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define OCTAVO_D36 OCTAVO_D32 ", %32, %33, %34, %35"
+#define OCTAVO_D48 OCTAVO_D36 ", %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define OCTAVO_D52 OCTAVO_D48 ", %48, %49, %50, %51"
+#define OCTAVO_D64 OCTAVO_D52 ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define OCTAVO_F4(io, i) io(d[i]), io(d[i + 1]), io(d[i + 2]), io(d[i + 3])
 #define OCTAVO_F12(io) OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8)
-#define OCTAVO_F24(io)                                                                        \
-  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), \
-      OCTAVO_F4(io, 20)
-#define OCTAVO_F32(io)                                                                        \
-  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), \
-      OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28)
-#define OCTAVO_F36(io)                                                                        \
-  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), \
-      OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28), OCTAVO_F4(io, 32)
-#define OCTAVO_F48(io)                                                                        \
-  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), \
-      OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28), OCTAVO_F4(io, 32),             \
-      OCTAVO_F4(io, 36), OCTAVO_F4(io, 40), OCTAVO_F4(io, 44)
-#define OCTAVO_F52(io)                                                                        \
-  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), \
-      OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28), OCTAVO_F4(io, 32),             \
-      OCTAVO_F4(io, 36), OCTAVO_F4(io, 40), OCTAVO_F4(io, 44), OCTAVO_F4(io, 48)
-#define OCTAVO_F64(io)                                                                        \
-  OCTAVO_F4(io, 0), OCTAVO_F4(io, 4), OCTAVO_F4(io, 8), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), \
-      OCTAVO_F4(io, 20), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28), OCTAVO_F4(io, 32),             \
-      OCTAVO_F4(io, 36), OCTAVO_F4(io, 40), OCTAVO_F4(io, 44), OCTAVO_F4(io, 48),             \
-      OCTAVO_F4(io, 52), OCTAVO_F4(io, 56), OCTAVO_F4(io, 60)
+#define OCTAVO_F24(io) OCTAVO_F12(io), OCTAVO_F4(io, 12), OCTAVO_F4(io, 16), OCTAVO_F4(io, 20)
+#define OCTAVO_F32(io) OCTAVO_F24(io), OCTAVO_F4(io, 24), OCTAVO_F4(io, 28)
+#define OCTAVO_F36(io) OCTAVO_F32(io), OCTAVO_F4(io, 32)
+#define OCTAVO_F48(io) OCTAVO_F36(io), OCTAVO_F4(io, 36), OCTAVO_F4(io, 40), OCTAVO_F4(io, 44)
+#define OCTAVO_F52(io) OCTAVO_F48(io), OCTAVO_F4(io, 48)
+#define OCTAVO_F64(io) OCTAVO_F52(io), OCTAVO_F4(io, 52), OCTAVO_F4(io, 56), OCTAVO_F4(io, 60)
 
 // tail: the scales of A and B, and for 16-bit operands which of those in shared memory are
 // transposed.
@@ -184,52 +150,38 @@ __device__ inline void wgmma_ss(int (&d)[64], std::uint64_t a_descriptor,
 
 /// The FP8 product with A in registers: a[0] and a[2] hold row lane / 4, k = 4 (lane % 4) + {0 ..
 /// 3} and 16 more; a[1] and a[3] those 8 rows below.
-template <DType kFormat, bool kAccumulate>
-__device__ inline void wgmma_rs(float (&d)[12], const std::uint32_t* a,
+template <DType kFormat, bool kAccumulate, int kCount>
+__device__ inline void wgmma_rs(float (&d)[kCount], const std::uint32_t* a,
                                 std::uint64_t b_descriptor) {
-  OCTAVO_EACH_FP8(RS, 24, 12, 12, 13, 14, 15, 16)
-}
-template <DType kFormat, bool kAccumulate>
-__device__ inline void wgmma_rs(float (&d)[24], const std::uint32_t* a,
-                                std::uint64_t b_descriptor) {
-  OCTAVO_EACH_FP8(RS, 48, 24, 24, 25, 26, 27, 28)
-}
-template <DType kFormat, bool kAccumulate>
-__device__ inline void wgmma_rs(float (&d)[32], const std::uint32_t* a,
-                                std::uint64_t b_descriptor) {
-  OCTAVO_EACH_FP8(RS, 64, 32, 32, 33, 34, 35, 36)
-}
-template <DType kFormat, bool kAccumulate>
-__device__ inline void wgmma_rs(float (&d)[36], const std::uint32_t* a,
-                                std::uint64_t b_descriptor) {
-  OCTAVO_EACH_FP8(RS, 72, 36, 36, 37, 38, 39, 40)
-}
-template <DType kFormat, bool kAccumulate>
-__device__ inline void wgmma_rs(float (&d)[52], const std::uint32_t* a,
-                                std::uint64_t b_descriptor) {
-  OCTAVO_EACH_FP8(RS, 104, 52, 52, 53, 54, 55, 56)
+  if constexpr (kCount == 12) {
+    OCTAVO_EACH_FP8(RS, 24, 12, 12, 13, 14, 15, 16)
+  } else if constexpr (kCount == 24) {
+    OCTAVO_EACH_FP8(RS, 48, 24, 24, 25, 26, 27, 28)
+  } else if constexpr (kCount == 32) {
+    OCTAVO_EACH_FP8(RS, 64, 32, 32, 33, 34, 35, 36)
+  } else if constexpr (kCount == 36) {
+    OCTAVO_EACH_FP8(RS, 72, 36, 36, 37, 38, 39, 40)
+  } else {
+    static_assert(kCount == 52);
+    OCTAVO_EACH_FP8(RS, 104, 52, 52, 53, 54, 55, 56)
+  }
 }
 
 /// d += A B for 16 of the reduction, A of 16 bits in registers, B [16, kN] by rows in shared memory
 /// (transposed_descriptor): a[0] and a[2] hold row lane / 4, k = 2 (lane % 4) + {0, 1} and 8 more;
 /// a[1] and a[3] those 8 rows below.
-template <DType kFormat>
-__device__ inline void wgmma_rs_by_rows(float* d, std::integral_constant<int, 64>,
-                                        const std::uint32_t* a, std::uint64_t b_descriptor) {
+template <DType kFormat, int kN>
+__device__ inline void wgmma_rs_by_rows(float* d, const std::uint32_t* a,
+                                        std::uint64_t b_descriptor) {
   constexpr bool kAccumulate = true;
-  OCTAVO_EACH_16BIT(RS, 64, "1, 1, 1", 32, 32, 33, 34, 35, 36)
-}
-template <DType kFormat>
-__device__ inline void wgmma_rs_by_rows(float* d, std::integral_constant<int, 96>,
-                                        const std::uint32_t* a, std::uint64_t b_descriptor) {
-  constexpr bool kAccumulate = true;
-  OCTAVO_EACH_16BIT(RS, 96, "1, 1, 1", 48, 48, 49, 50, 51, 52)
-}
-template <DType kFormat>
-__device__ inline void wgmma_rs_by_rows(float* d, std::integral_constant<int, 128>,
-                                        const std::uint32_t* a, std::uint64_t b_descriptor) {
-  constexpr bool kAccumulate = true;
-  OCTAVO_EACH_16BIT(RS, 128, "1, 1, 1", 64, 64, 65, 66, 67, 68)
+  if constexpr (kN == 64) {
+    OCTAVO_EACH_16BIT(RS, 64, "1, 1, 1", 32, 32, 33, 34, 35, 36)
+  } else if constexpr (kN == 96) {
+    OCTAVO_EACH_16BIT(RS, 96, "1, 1, 1", 48, 48, 49, 50, 51, 52)
+  } else {
+    static_assert(kN == 128);
+    OCTAVO_EACH_16BIT(RS, 128, "1, 1, 1", 64, 64, 65, 66, 67, 68)
+  }
 }
 
 #undef OCTAVO_EACH_FP8
@@ -238,11 +190,15 @@ __device__ inline void wgmma_rs_by_rows(float* d, std::integral_constant<int, 12
 #undef OCTAVO_WGMMA_SS
 #undef OCTAVO_WGMMA_RS
 #undef OCTAVO_F4
+#undef OCTAVO_D12
+#undef OCTAVO_D24
 #undef OCTAVO_D32
 #undef OCTAVO_D36
 #undef OCTAVO_D48
 #undef OCTAVO_D52
 #undef OCTAVO_D64
+#undef OCTAVO_F12
+#undef OCTAVO_F24
 #undef OCTAVO_F32
 #undef OCTAVO_F36
 #undef OCTAVO_F48
