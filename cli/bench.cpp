@@ -32,9 +32,9 @@ octavo bench quantize PROBLEM.. times the GPU quantiser instead: a call's time f
 L2, by graph replay, and its bytes a second beside those of a device-to-device copy.
 
 octavo bench gpu PROBLEM.. times the Hopper forward pass on N(0, 1) in BF16 in device memory: the
-kernel alone on quantised operands, and end to end, each after 250 ms of rest. Of a problem dist,
-seed and layout do not count; precision=fp16, in, acc and promote are refused. Without PROBLEM: the
-36 points of the FlashAttention papers.
+kernel alone on quantised operands, with the clock that the multiprocessors had meanwhile, and end
+to end, each after 250 ms of rest. Of a problem dist, seed and layout do not count; precision=fp16,
+in, acc and promote are refused. Without PROBLEM: the 36 points of the FlashAttention papers.
 
 Examples:
   octavo bench

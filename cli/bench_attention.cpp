@@ -84,9 +84,9 @@ std::int64_t elements(const workload::Problem& p) {
 
 struct Timing {
   std::string problem;
-  double kernel_us = 0, end_to_end_us = 0, flop = 0;
-  double kernel_tflops() const { return flop / kernel_us * 1e-6; }
-  double end_to_end_tflops() const { return flop / end_to_end_us * 1e-6; }
+  double flop = 0;
+  RunTime kernel, end_to_end;
+  double tflops(const RunTime& time) const { return flop / time.us * 1e-6; }
 };
 
 /// What the benchmark would not do, although the problem asks for it.
@@ -114,8 +114,8 @@ AttentionParams params_of(const workload::Problem& p) {
 }
 
 /// The kernel alone, on operands that have been quantised.
-double time_quantised(const workload::Problem& p, const AttentionParams& whole, cudaStream_t stream,
-                      int reps) {
+RunTime time_quantised(const workload::Problem& p, const AttentionParams& whole,
+                       cudaStream_t stream, int reps) {
   QuantizeParams operands;
   operands.q = whole.q;
   operands.k = whole.k;
@@ -129,7 +129,7 @@ double time_quantised(const workload::Problem& p, const AttentionParams& whole, 
   kernel.out = whole.out;
   const std::size_t part_bytes = attention_workspace_bytes(kernel, qkv);
   const Memory parts = allocate(static_cast<std::int64_t>(part_bytes));
-  return median_us(stream, reps,
+  return time_runs(stream, reps,
                    [&] { attention_on_device(kernel, qkv, parts.get(), part_bytes, stream); });
 }
 
@@ -151,10 +151,10 @@ Timing time_problem(const workload::Problem& p, Pool& pool, cudaStream_t stream,
   Timing t;
   t.problem = workload::format_problem(p);
   t.flop = workload::flop_count(p);
-  if (fp8) t.kernel_us = time_quantised(p, whole, stream, reps);
-  t.end_to_end_us =
-      median_us(stream, reps, [&] { attention_on_device(whole, workspace.get(), bytes, stream); });
-  if (!fp8) t.kernel_us = t.end_to_end_us;  // there is nothing else
+  if (fp8) t.kernel = time_quantised(p, whole, stream, reps);
+  t.end_to_end =
+      time_runs(stream, reps, [&] { attention_on_device(whole, workspace.get(), bytes, stream); });
+  if (!fp8) t.kernel = t.end_to_end;  // there is nothing else
   return t;
 }
 
@@ -162,10 +162,12 @@ std::string to_json(const std::vector<Timing>& timings, const std::string& devic
   auto results = nlohmann::ordered_json::array();
   for (const Timing& t : timings) {
     results.push_back({{"problem", t.problem},
-                       {"kernel_us", t.kernel_us},
-                       {"kernel_tflops", t.kernel_tflops()},
-                       {"end_to_end_us", t.end_to_end_us},
-                       {"end_to_end_tflops", t.end_to_end_tflops()}});
+                       {"kernel_us", t.kernel.us},
+                       {"kernel_tflops", t.tflops(t.kernel)},
+                       {"kernel_mhz", t.kernel.mhz},
+                       {"end_to_end_us", t.end_to_end.us},
+                       {"end_to_end_tflops", t.tflops(t.end_to_end)},
+                       {"end_to_end_mhz", t.end_to_end.mhz}});
   }
   return nlohmann::ordered_json{
              {"octavo", version()}, {"device", device}, {"reps", reps}, {"results", results}}
@@ -190,10 +192,11 @@ int bench_attention(std::vector<workload::Problem> problems, int reps,
   check(cudaStreamDestroy(stream), "stream");
   if (json != "-") {
     std::cout << status.sentence << "\n";
-    Table table({"problem", "kernel us", "TFLOPS", "end to end us", "TFLOPS"}, "lrrrr");
+    Table table({"problem", "kernel us", "TFLOPS", "SM MHz", "end to end us", "TFLOPS"}, "lrrrrr");
     for (const Timing& t : timings) {
-      table.add({t.problem, fixed(t.kernel_us, 1), fixed(t.kernel_tflops(), 0),
-                 fixed(t.end_to_end_us, 1), fixed(t.end_to_end_tflops(), 0)});
+      table.add({t.problem, fixed(t.kernel.us, 1), fixed(t.tflops(t.kernel), 0),
+                 fixed(t.kernel.mhz, 0), fixed(t.end_to_end.us, 1),
+                 fixed(t.tflops(t.end_to_end), 0)});
     }
     table.print(std::cout);
   }

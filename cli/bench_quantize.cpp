@@ -44,11 +44,11 @@ double copy_rate(cudaStream_t stream, int reps) {
   const std::int64_t bytes = std::int64_t{1} << 30;
   const Memory from = allocate(bytes), to = allocate(bytes);
   check(cudaMemset(from.get(), 0x3c, static_cast<std::size_t>(bytes)), "filling");
-  const double us = median_us(stream, reps, [&] {
-    check(cudaMemcpyAsync(to.get(), from.get(), static_cast<std::size_t>(bytes),
-                          cudaMemcpyDeviceToDevice, stream),
-          "copying");
-  });
+  const double us = time_runs(stream, reps, [&] {
+                      check(cudaMemcpyAsync(to.get(), from.get(), static_cast<std::size_t>(bytes),
+                                            cudaMemcpyDeviceToDevice, stream),
+                            "copying");
+                    }).us;
   return 2.0 * static_cast<double>(bytes) / (us * 1e-6);
 }
 
@@ -145,7 +145,7 @@ double graph_us(const std::vector<InputSet>& sets, cudaStream_t stream, int reps
   check(cudaStreamEndCapture(stream, &graph), "capture");
   check(cudaGraphInstantiate(&executable, graph, 0), "instantiating");
   const double us =
-      median_us(stream, reps, [&] { check(cudaGraphLaunch(executable, stream), "replay"); });
+      time_runs(stream, reps, [&] { check(cudaGraphLaunch(executable, stream), "replay"); }).us;
   check(cudaGraphExecDestroy(executable), "graph");
   check(cudaGraphDestroy(graph), "graph");
   return us / kCallsPerGraph;

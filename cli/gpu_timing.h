@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "octavo/error.h"
+#include "sm_clock.h"
 
 namespace octavo::cli {
 
@@ -45,22 +46,65 @@ inline Event record(cudaStream_t stream) {
   return owner;
 }
 
-/// Median time of `launch` in microseconds, by events on `stream`, after a pause, in which the
-/// board cools down from what ran before, and three runs to warm up. All runs are queued before the
-/// first is waited for, so that the GPU never waits for the CPU.
+/// The multiprocessors' clock on a stream between start() and mhz(). Made before what is timed is
+/// warmed up: making it takes the CPU long enough for the GPU to fall idle.
+class ClockMeter {
+ public:
+  explicit ClockMeter(cudaStream_t stream)
+      : stream_(stream), begin_(allocate(kBytes)), end_(allocate(kBytes)) {
+    for (const Memory* readings : {&begin_, &end_}) {
+      check(cudaMemsetAsync(readings->get(), 0, kBytes, stream), "clock");
+    }
+    start();  // loads the kernel
+    check(cudaStreamSynchronize(stream), "clock");
+  }
+  void start() const {
+    check(read_clocks(static_cast<ClockReading*>(begin_.get()), stream_), "clock");
+  }
+  /// Waits for the stream.
+  double mhz() const {
+    check(read_clocks(static_cast<ClockReading*>(end_.get()), stream_), "clock");
+    return mean_mhz(download(begin_), download(end_));
+  }
+
+ private:
+  static constexpr std::int64_t kBytes = kMostMultiprocessors * sizeof(ClockReading);
+
+  std::vector<ClockReading> download(const Memory& readings) const {
+    std::vector<ClockReading> read(kMostMultiprocessors);
+    check(cudaMemcpyAsync(read.data(), readings.get(), kBytes, cudaMemcpyDeviceToHost, stream_),
+          "clock");
+    check(cudaStreamSynchronize(stream_), "clock");
+    return read;
+  }
+
+  cudaStream_t stream_;
+  Memory begin_, end_;
+};
+
+/// Of one run, the median of several, and the clock that the multiprocessors had meanwhile.
+struct RunTime {
+  double us = 0, mhz = 0;
+};
+
+/// Time of `launch` by events on `stream`, after a pause, in which the board cools down from what
+/// ran before, and three runs to warm up. All runs are queued before the first is waited for, so
+/// that the GPU never waits for the CPU.
 template <typename Launch>
-double median_us(cudaStream_t stream, int reps, Launch launch) {
+RunTime time_runs(cudaStream_t stream, int reps, Launch launch) {
   constexpr auto kPause = std::chrono::milliseconds(250);
-  check(cudaStreamSynchronize(stream), "timing");
+  const ClockMeter clock(stream);
   std::this_thread::sleep_for(kPause);
   for (int i = 0; i < 3; ++i) launch();
+  clock.start();
   std::vector<Event> marks;
   marks.push_back(record(stream));
   for (int i = 0; i < reps; ++i) {
     launch();
     marks.push_back(record(stream));
   }
-  check(cudaStreamSynchronize(stream), "timing");
+  RunTime time;
+  time.mhz = clock.mhz();
   std::vector<double> us;
   for (std::size_t i = 1; i < marks.size(); ++i) {
     float ms = 0;
@@ -68,7 +112,8 @@ double median_us(cudaStream_t stream, int reps, Launch launch) {
     us.push_back(1e3 * static_cast<double>(ms));
   }
   std::nth_element(us.begin(), us.begin() + us.size() / 2, us.end());
-  return us[us.size() / 2];
+  time.us = us[us.size() / 2];
+  return time;
 }
 
 }  // namespace octavo::cli
