@@ -70,10 +70,14 @@ void repack_v_on_device(const TensorView& v, const DeviceOperand& out, CudaStrea
 /// The geometry that repack_v_on_device and the kernels expect of an operand: all but its pointers.
 DeviceOperand device_operand(const TensorView& x, Granularity granularity, bool is_query);
 
-/// Bytes of device memory that attention_on_device needs for this call: where precision is fp8
+/// Bytes of device memory that attention_on_device is to have for this call: where precision is fp8
 /// operands in 16 or 32 bits are quantised into it, V in FP8 is brought into the kernels' layout,
 /// and with num_splits > 1 parts of O and LSE wait there to be merged: num_splits b sq hq (dv + 1)
-/// floats. Throws Error{invalid_argument}.
+/// floats. Without a mask it may have 7 to 18 MB more (on 132 multiprocessors; by the current
+/// device, none without a Hopper one), by which multiprocessors share work evenly: with less than
+/// those the call gives the same result, later where the work does not divide evenly among them (6
+/// % in the worst of the benchmarks; at most nearly twice the time). Throws
+/// Error{invalid_argument}.
 std::size_t attention_workspace_bytes(const AttentionParams& params);
 
 /// attention_forward() on the GPU: all tensors of `params` are in device memory, so is `workspace`
@@ -83,22 +87,24 @@ std::size_t attention_workspace_bytes(const AttentionParams& params);
 /// broadcast, and out must not overlap k or v. K and V in 8 bits may be
 /// a cache: strides and bases of q and k in multiples of 16 bytes. params.key_lengths: at most 128
 /// entries, copied into the launch; beyond that use device_key_lengths (int32 [b] in device
-/// memory), which a graph may change between replays. Throws Error{invalid_argument},
-/// Error{unsupported}.
+/// memory), which a graph may change between replays. A workspace is one call's at a time: two that
+/// run at once (on two streams, or in two graphs) spoil each other's results or never end. Throws
+/// Error{invalid_argument}, Error{unsupported}.
 void attention_on_device(const AttentionParams& params, void* workspace, std::size_t bytes,
                          CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
 
 /// The same for operands that quantize_on_device made: params.q, k and v and their descales are
-/// left out, one launch. params.num_splits must be 1: parts need a workspace.
+/// left out, one launch. params.num_splits must be 1: parts need a workspace. Slower than with a
+/// workspace where attention_workspace_bytes(params, operands) is not 0.
 void attention_on_device(const AttentionParams& params, const DeviceQkv& operands,
                          CudaStream stream, const std::int32_t* device_key_lengths = nullptr);
 
-/// The same with params.num_splits > 1, whose parts are merged from `workspace` (256-byte aligned,
-/// attention_workspace_bytes(params, operands) large).
+/// The same with any params.num_splits and a `workspace` of this call alone, 256-byte aligned,
+/// attention_workspace_bytes(params, operands) large.
 void attention_on_device(const AttentionParams& params, const DeviceQkv& operands, void* workspace,
                          std::size_t bytes, CudaStream stream,
                          const std::int32_t* device_key_lengths = nullptr);
-/// What that takes; 0 where num_splits is 1.
+/// Of which only what merges parts must be there, as above.
 std::size_t attention_workspace_bytes(const AttentionParams& params, const DeviceQkv& operands);
 
 /// The forward kernel that a call would run on: head dims, variant, threads, query rows a block,

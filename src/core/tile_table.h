@@ -46,8 +46,20 @@ struct KernelShape {
   int q_stages = 2;         // tiles of query rows in shared memory
   bool pairs = false;       // thread blocks may share key tiles (tile/cluster.cuh)
   EarlyScores early_scores = EarlyScores::none;
-  bool apart = false;  // K and V of a tile fall free apart, as they do with turns
+  bool apart = false;           // K and V of a tile fall free apart, as they do with turns
+  bool q_in_registers = false;  // qk.cuh
+  int relay_from = 0;  // key tiles by which the busiest thread block must be relieved for items to
+                       // change hands (tile/relay.h); 0: they never do
 };
+
+/// Key tiles that changing hands costs, 5: 8 bits, full, 4k, 8k, 16k of it as of none: d 128 direct
+/// 1.02, 1.05, 1.06, exact 1.02, 1.03, 1.04; d 256 direct 1.01, 1.02, 1.02, exact 1.0, 1.0, 1.02; d
+/// 64 1.0; from 3 key tiles on, 512 to 2k down to 0.91. BF16 d 128 2k to 8k 1.02, 1.03, 1.03; d 256
+/// 0.99, 0.99, 1.0 (power: the clock falls as much); d 64, whose loop has no registers for it, 0.9.
+constexpr KernelShape with_relay(KernelShape shape) {
+  shape.relay_from = 5;
+  return shape;
+}
 
 /// Softmax, not the matrix products, is what 8-bit attention waits for up to d 128; it overlaps
 /// with the products of other warpgroups, so as many warpgroups as registers allow.
@@ -56,13 +68,28 @@ constexpr KernelShape kernel_shape(int padded_d) {
     case 64: {
       KernelShape shape{3, 4, 160, 32, false, false, 2, false};  // S 64 + O 32 registers a thread
       shape.early_scores = EarlyScores::of_int8;
-      return shape;
+      shape.q_in_registers = true;  // exact + 1 %, direct - 2 %
+      return with_relay(shape);
     }
-    case 96: return {3, 4, 160, 32, true, false, 4, false};     // S 64 + O 48
-    case 128: return {3, 4, 160, 32, false, false, 4, false};   // S 64 + O 64
-    case 192: return {2, 2, 240, 24, false, true, 4, true, 2};  // O 96; 57 KB a stage
-    default: return {2, 2, 240, 24, true, true, 4, true};       // O 128; 65 KB a stage
+    case 96: return {3, 4, 160, 32, true, false, 4, false};  // S 64 + O 48; relay - 1 %
+    case 128: return with_relay({3, 4, 160, 32, false, false, 4, false});   // S 64 + O 64
+    case 192: return with_relay({2, 2, 240, 24, false, true, 4, true, 2});  // O 96; 57 KB a stage
+    default: {
+      KernelShape shape{2, 2, 240, 24, true, true, 4, true};  // O 128; 65 KB a stage
+      shape.pairs = true;
+      return with_relay(shape);
+    }
   }
+}
+
+/// The same by pairs of thread blocks: d 256 full 512, 1k, 4k, 16k 1.0, 1.01, 1.02, 1.02 of single
+/// ones; in turns 1.03, 1.01, 1.01, 0.99. Single ones like this 0.97 to 0.99.
+constexpr KernelShape pair_kernel_shape(int padded_d) {
+  KernelShape shape = kernel_shape(padded_d);
+  shape.takes_turns = false;
+  shape.early_scores = EarlyScores::of_all;
+  shape.apart = true;
+  return shape;
 }
 
 /// Direct softmax, which needs fewer registers at a time.
@@ -71,9 +98,10 @@ constexpr KernelShape direct_kernel_shape(int padded_d) {
     case 64: {
       KernelShape shape = kernel_shape(64);
       shape.first_products = 3;
+      shape.q_in_registers = false;
       return shape;
     }
-    case 128: return {3, 4, 160, 32, false, false, 4, true};
+    case 128: return with_relay({3, 4, 160, 32, false, false, 4, true});
     case 256: {
       // Turns - 7 %. Early and apart: E4M3 full 1k to 16k 1.03 to 1.06, causal 1.01 to 1.04 of
       // neither; INT8 1.02 to 1.04; early alone up to 1.09 full, but 0.97 causal 1k. Pairs, full:
@@ -82,7 +110,7 @@ constexpr KernelShape direct_kernel_shape(int padded_d) {
       shape.early_scores = EarlyScores::of_all;
       shape.apart = true;
       shape.pairs = true;
-      return shape;
+      return with_relay(shape);
     }
     default: return kernel_shape(padded_d);
   }
@@ -106,7 +134,9 @@ constexpr KernelShape kernel_shape_16bit(int padded_d) {
       KernelShape shape{2, 2, 240, 24, false, true, 0, false, 2};
       // full 512 to 16k 1.02, 1.05, 1.02, 1.01, 1.02, 1.0; causal 0.9 to 1.01
       shape.pairs = true;
-      return shape;
+      // full and causal 1k to 8k 1.02, at the power limit (300 ms on end) 1.01 to 1.02
+      shape.q_in_registers = true;
+      return with_relay(shape);
     }
     default: {
       // d 256: 708; no turns 674, spread 713; d 192 like it, not measured
@@ -122,6 +152,7 @@ constexpr KernelShape kernel_shape_16bit(int padded_d) {
 /// The same with softcap.
 constexpr KernelShape general_kernel_shape_16bit(int padded_d) {
   KernelShape shape = kernel_shape_16bit(padded_d);
+  shape.relay_from = 0;
   shape.consumers = 2;
   shape.consumer_registers = 240;
   shape.producer_registers = 24;

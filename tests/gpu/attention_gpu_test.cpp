@@ -14,6 +14,7 @@
 #include "gpu/device_memory.h"
 #include "octavo/cuda.h"
 #include "octavo/error.h"
+#include "sm90/device.h"
 #include "support/refusal.h"
 #include "workload/generate.h"
 #include "workload/problem.h"
@@ -83,13 +84,21 @@ TEST(AttentionGpu, SmokeOfEveryKernel) {
     // Pairs of thread blocks. Of 8 bits with no stage used twice: racecheck, which this test is for
     // as well, does not follow reads by a warp's lanes, __syncwarp and the arrival of one lane, and
     // reports the notes of a tile (shared.h).
-    for (const char* kind : {"sk300 precision=bf16", "sk300 precision=fp16", "sk200 softmax=direct",
-                             "sk200 recipe=block softmax=direct"}) {
+    for (const char* kind :
+         {"sk300 precision=bf16", "sk300 precision=fp16", "sk200", "sk200 softmax=direct",
+          "sk200 recipe=block", "sk200 recipe=block softmax=direct"}) {
       expect_agrees(parse(std::string("sq200 hq2 hkv1 ") + dims + " " + kind));
     }
   }
   expect_agrees(parse("sq70 sk200 splits=2"));
   expect_agrees(parse("sq70 sk200 h2 splits=2 precision=bf16"));
+}
+
+/// Items that change hands (tile/relay.h), for memcheck; racecheck reports notes of a thread
+/// block's third item as it does those of a tile.
+TEST(AttentionGpu, ItemsThatChangeHandsAgree) {
+  expect_agree({"sq64 sk700 hq140 hkv10 d64 recipe=block", "sq200 sk700 hq70 hkv10 precision=bf16",
+                "sq200 sk999 hq70 hkv10 d256"});
 }
 
 const std::vector<int> kLengths = {1, 3, 63, 64, 65, 113, 127, 128, 129, 191, 192, 193, 799, 1023};
@@ -194,9 +203,8 @@ TEST(AttentionGpu, SeveralItemsABlock) {
 /// (tile/cluster.cuh): with query heads that share K and V, lengths that end inside a tile, entries
 /// without keys, splits of the keys.
 TEST(AttentionGpu, PairsOfThreadBlocks) {
-  for (const char* tail :
-       {" precision=bf16", " d192 precision=fp16", " d192 dv128 precision=bf16",
-        " d256 precision=bf16", " d256 recipe=block softmax=direct", " d256 softmax=direct"}) {
+  for (const char* tail : {" precision=bf16", " d192 precision=fp16", " d192 dv128 precision=bf16",
+                           " d256 precision=bf16", " d256 recipe=block", " d256"}) {
     std::vector<std::string> lines;
     for (const char* shape : {"sq129 sk1", "sq256 sk700 hq12 hkv3", "b2 sq1000 sk333 h40",
                               "b2 sq700 sk64 h3", "b4 s700 h40 lens=700,0,130,1",
@@ -728,6 +736,144 @@ TEST(AttentionGpu, SplitKeysOfQuantisedOperands) {
   attention_on_device(params, qkv, workspace.get(), bytes, nullptr);
   EXPECT_LT(relative_l2(call.result(), emulated(call.problem, call.inputs)), kSame);
   workspace.expect_guard_untouched();
+}
+
+/// O and LSE of one call on operands that lie there: bits.
+struct Bits {
+  std::vector<std::uint8_t> out;
+  std::vector<float> lse;
+  friend bool operator==(const Bits& a, const Bits& b) {
+    return a.out == b.out &&
+           std::memcmp(a.lse.data(), b.lse.data(), a.lse.size() * sizeof(float)) == 0;
+  }
+};
+
+/// Items that change hands (tile/relay.h), where there is memory for it, and those that do not.
+class RelayCall {
+ public:
+  explicit RelayCall(const Problem& p)
+      : call_(p), rows_(p.b * p.hq * p.sq), lse_(static_cast<std::size_t>(rows_) * sizeof(float)) {
+    params_ = call_.params;
+    params_.lse = contiguous(lse_.get(), DType::f32, {p.b, p.hq, p.sq}, {Device::Kind::cuda, 0});
+    params_.softmax = p.softmax;
+    if (p.precision != Precision::fp8) {
+      bytes_ = attention_workspace_bytes(params_);
+    } else {
+      const std::size_t quantised = quantize_workspace_bytes(call_.operands());
+      quantised_ = std::make_unique<DeviceBytes>(quantised);
+      qkv_ = quantize_on_device(call_.operands(), quantised_->get(), quantised, nullptr);
+      params_.q = params_.k = params_.v = {};
+      params_.recipe.reset();
+      bytes_ = attention_workspace_bytes(params_, qkv_);
+    }
+    batons_ = std::make_unique<DeviceBytes>(bytes_);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+  void run(cudaStream_t stream, bool relay) const { run(stream, relay ? bytes_ : 0); }
+  void run(cudaStream_t stream, std::size_t bytes) const {
+    void* workspace = bytes > 0 ? batons_->get() : nullptr;
+    if (quantised_ == nullptr) {
+      attention_on_device(params_, workspace, bytes, stream);
+    } else {
+      attention_on_device(params_, qkv_, workspace, bytes, stream);
+    }
+  }
+  Bits bits(bool relay) const {
+    forget();
+    run(nullptr, relay);
+    return result();
+  }
+  Bits result() const {
+    Bits bits{call_.result(), download(static_cast<const float*>(lse_.get()), rows_)};
+    batons_->expect_guard_untouched();
+    return bits;
+  }
+  void forget() const {
+    call_.out->poison();
+    lse_.poison();
+    sm90::check(cudaDeviceSynchronize(), "poisoning");
+  }
+
+ private:
+  Call call_;
+  std::int64_t rows_;
+  DeviceBytes lse_;
+  AttentionParams params_;
+  std::unique_ptr<DeviceBytes> quantised_, batons_;
+  DeviceQkv qkv_;
+  std::size_t bytes_ = 0;
+};
+
+/// `items` more than the device works on at a time: of one row tile a head, or of two.
+std::string heads_for(int row_tiles, int more) {
+  const int heads = (sm90::multiprocessors() + more) / row_tiles;
+  return "hq" + std::to_string(heads) + " hkv1 ";
+}
+
+TEST(AttentionGpu, ItemsThatChangeHandsAreBitEqual) {
+  std::vector<std::string> lines;
+  for (const char* dims : {"d64", "d128", "d192 dv128", "d192", "d256"}) {
+    for (const char* kind : {"recipe=block", "recipe=block softmax=direct", "recipe=block+int8",
+                             "recipe=block+int8 softmax=direct", "", "softmax=direct out=f32"}) {
+      lines.push_back(std::string(dims) + " " + kind);
+    }
+  }
+  for (const char* kind : {"precision=bf16", "precision=fp16 out=f16", "precision=bf16 out=f32"}) {
+    lines.emplace_back(kind);
+  }
+  for (const std::string& line : lines) {
+    // On 132 multiprocessors 140 items, or 70 of pairs of thread blocks.
+    for (const std::string& shape :
+         {"sq200 sk999 " + heads_for(2, 8), "sq100 sk999 " + heads_for(1, 8)}) {
+      const RelayCall call(parse(shape + line));
+      ASSERT_GT(call.bytes(), 0U) << shape << line << ": no relay";
+      const Bits whole = call.bits(false);
+      // The batons of a call are in the memory of the next: they must not be taken for its own.
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_TRUE(call.bits(true) == whole) << shape << line << ", call " << i;
+      }
+    }
+  }
+}
+
+TEST(AttentionGpu, ARelayCanBeReplayed) {
+  for (const char* kind :
+       {"recipe=block softmax=direct", "d256 softmax=direct", "precision=bf16"}) {
+    const RelayCall call(parse("sq200 sk999 " + heads_for(2, 8) + kind));
+    ASSERT_GT(call.bytes(), 0U) << kind << ": no relay";
+    const Bits whole = call.bits(false);
+    cudaStream_t stream;
+    sm90::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    sm90::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
+    call.run(stream, true);
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    sm90::check(cudaStreamEndCapture(stream, &graph), "capture");
+    sm90::check(cudaGraphInstantiate(&executable, graph, 0), "instantiating");
+    for (int i = 0; i < 20; ++i) {
+      call.forget();
+      sm90::check(cudaGraphLaunch(executable, stream), "replay");
+      EXPECT_TRUE(call.result() == whole) << kind << ", replay " << i;
+    }
+    sm90::check(cudaGraphExecDestroy(executable), "graph");
+    sm90::check(cudaGraphDestroy(graph), "graph");
+    sm90::check(cudaStreamDestroy(stream), "stream");
+  }
+}
+
+TEST(AttentionGpu, NoRelayWhereItemsDifferOrThereIsNoRoom) {
+  const std::string shape = "sq200 sk999 " + heads_for(2, 8);
+  for (const char* kind :
+       {"recipe=block causal", "recipe=block window=100,100", "recipe=block softcap=20",
+        "b2 recipe=block lens=999,700", "precision=bf16 causal"}) {
+    EXPECT_EQ(RelayCall(parse(shape + kind)).bytes(), 0U) << kind;
+  }
+  const RelayCall call(parse(shape + "recipe=block"));
+  const Bits whole = call.bits(false);
+  call.forget();
+  call.run(nullptr, call.bytes() - 1);
+  EXPECT_TRUE(call.result() == whole);
 }
 
 /// Many short batch entries: offsets beyond 2^31 bytes of scores never exist, but b * h * s does.

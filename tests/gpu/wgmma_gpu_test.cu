@@ -77,21 +77,43 @@ __global__ void __launch_bounds__(128)
   store(d, out, 128);
 }
 
+constexpr int kWords = kDepth / 8;
+
+/// A for registers: the four bytes of a word are k = 4 c + {0 .. 3} of a row, 16 more in words
+/// 2, 3.
+__device__ void load_words(std::uint32_t (&words)[kWords], const std::uint8_t* a_rows) {
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int w = 0; w < kWords; ++w) {
+    const int row = fragment_row(thread) + 8 * (w % 2);
+    const int k = w / 4 * 32 + w / 2 % 2 * 16 + thread % 4 * 4;
+    words[w] = *reinterpret_cast<const std::uint32_t*>(a_rows + row * kDepth + k);
+  }
+  sm90::ptx::pin(words);
+}
+
 /// INT8, whose sums begin at the bits of 1.5 * 2^23 and end as those of floats.
+/// `kRegisters`: A from `a_rows`, not from shared memory.
+template <bool kRegisters>
 __global__ void __launch_bounds__(128)
     product_int8(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
-                 float* out) {
+                 const std::uint8_t* a_rows, float* out) {
   Tiles& tiles = load_tiles(a, b, 128);
   int sums[64];
 #pragma unroll
   for (int& sum : sums) sum = __float_as_int(kInt8Zero);
   sm90::ptx::pin(sums);
   const std::uint32_t wa = sm90::ptx::operand_word(tiles.a), wb = sm90::ptx::operand_word(tiles.b);
+  std::uint32_t words[kWords];
+  if constexpr (kRegisters) load_words(words, a_rows);
   sm90::ptx::wgmma_fence();
 #pragma unroll
   for (std::uint32_t step = 0; step < kDepth / 32; ++step) {
-    sm90::ptx::wgmma_ss<true>(sums, sm90::ptx::descriptor(wa + 2 * step),
-                              sm90::ptx::descriptor(wb + 2 * step));
+    const auto b_step = sm90::ptx::descriptor(wb + 2 * step);
+    if constexpr (kRegisters) {
+      sm90::ptx::wgmma_rs<true>(sums, words + 4 * step, b_step);
+    } else {
+      sm90::ptx::wgmma_ss<true>(sums, sm90::ptx::descriptor(wa + 2 * step), b_step);
+    }
   }
   sm90::ptx::wgmma_commit();
   sm90::ptx::wgmma_wait<0>();
@@ -101,23 +123,15 @@ __global__ void __launch_bounds__(128)
   store(d, out, 128);
 }
 
-/// A from registers: the four bytes of a word are k = 4 c + {0 .. 3} of a row, 16 more in words
-/// 2, 3.
 template <DType kFormat, int kColumns>
 __global__ void __launch_bounds__(128)
     product_rs(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
                const std::uint8_t* a_rows, float* out) {
   Tiles& tiles = load_tiles(a, b, kColumns);
-  const int thread = static_cast<int>(threadIdx.x);
-  std::uint32_t words[kDepth / 8];
-  for (int w = 0; w < kDepth / 8; ++w) {
-    const int row = fragment_row(thread) + 8 * (w % 2);
-    const int k = w / 4 * 32 + w / 2 % 2 * 16 + thread % 4 * 4;
-    words[w] = *reinterpret_cast<const std::uint32_t*>(a_rows + row * kDepth + k);
-  }
+  std::uint32_t words[kWords];
+  load_words(words, a_rows);
   float d[kColumns / 2];
   const std::uint32_t wb = sm90::ptx::operand_word(tiles.b);
-  sm90::ptx::pin(words);
   sm90::ptx::wgmma_fence();
   sm90::ptx::wgmma_rs<kFormat, false>(d, words, sm90::ptx::descriptor(wb));
 #pragma unroll
@@ -201,7 +215,7 @@ TEST(Wgmma, SmokeSharedOperands) {
                  });
   expect_product(DType::i8, 128,
                  [](const CUtensorMap& a, const CUtensorMap& b, const std::uint8_t*, float* out) {
-                   product_int8<<<1, 128, sizeof(Tiles)>>>(a, b, out);
+                   product_int8<false><<<1, 128, sizeof(Tiles)>>>(a, b, nullptr, out);
                  });
 }
 
@@ -211,7 +225,13 @@ TEST(Wgmma, SmokeRegisterOperand) {
   expect_rs<DType::f8_e4m3, 104>();
   expect_rs<DType::f8_e5m2, 64>();
   expect_rs<DType::f8_e5m2, 72>();
+  expect_rs<DType::f8_e4m3, 128>();
   expect_rs<DType::f8_e5m2, 104>();
+  expect_product(
+      DType::i8, 128,
+      [](const CUtensorMap& a, const CUtensorMap& b, const std::uint8_t* rows, float* out) {
+        product_int8<true><<<1, 128, sizeof(Tiles)>>>(a, b, rows, out);
+      });
 }
 
 /// A ring of two stages, one producer and one consumer warp, many rounds: every value once, in

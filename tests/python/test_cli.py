@@ -235,6 +235,8 @@ def test_info():
         ("s1024 d256 softmax=direct", "direct_pair_int8"),
         ("s1024 d256 recipe=block softmax=direct", "direct_pair"),
         ("s1024 d256 recipe=block softmax=direct causal", "direct"),
+        ("s1024 d256 recipe=block", "pair"),
+        ("s896 d256", "plain_int8"),
         ("s1024 softmax=direct", "direct_int8"),
         ("s1024 causal precision=bf16", "plain_bf16"),
         ("s1024 window=300,0 precision=bf16", "plain_bf16"),

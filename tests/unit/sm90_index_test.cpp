@@ -84,15 +84,15 @@ TEST(Sm90Fragment, OperandOfPTakesTheScoresOfTheKeysThatStandInV) {
 
 constexpr int kSms = 132;
 
-/// The items of every block, in its order. As many rounds as the kernel takes: until a slot is
-/// beyond the last.
+/// The items of every block, in its order. As many rounds as the kernel takes.
 std::vector<std::vector<WorkItem>> walk(const Schedule& schedule, int blocks) {
   std::vector<std::vector<WorkItem>> items(static_cast<std::size_t>(blocks));
   for (int block = 0; block < blocks; ++block) {
     for (int round = 0;; ++round) {
-      const int slot = schedule.slot(block, blocks, round);
-      if (slot >= schedule.slots()) break;
-      const WorkItem item = schedule.at(slot);
+      const Turn turn = schedule.turn(block, blocks, round);
+      if (turn.slot == Turn::kEnd) break;
+      if (turn.slot == Turn::kNothing) continue;
+      const WorkItem item = schedule.at(turn.slot);
       if (item.m_block != kNoItem) items[static_cast<std::size_t>(block)].push_back(item);
     }
   }
@@ -226,6 +226,142 @@ TEST(Sm90Scheduler, RemaindersAtTheEndSaveARound) {
   EXPECT_EQ(tiles_at_end(22, false, 128, kSms), 0);
   EXPECT_EQ(tiles_at_end(22, true, 64, kSms), 0);  // 11 rounds either way
   EXPECT_EQ(tiles_at_end(3, true, 512, kSms), 0);
+}
+
+// ---- Relay
+
+/// All turns of a worker but the last, which says that there are no more.
+std::vector<Turn> turns_of(const Relay& relay, int worker) {
+  std::vector<Turn> turns;
+  for (int round = 0;; ++round) {
+    const Turn turn = relay.at(worker, round);
+    if (turn.slot == Turn::kEnd) return turns;
+    turns.push_back(turn);
+  }
+}
+
+/// Of an item of `tiles`, in the order of the walk: [first, end).
+std::pair<int, int> tiles_of(const Leg& leg, int tiles) {
+  return {leg.takes() ? leg.cut : 0, leg.hands() ? leg.cut : tiles};
+}
+
+struct RelayCase {
+  int items, tiles, workers;
+};
+
+std::vector<RelayCase> relay_cases() {
+  std::vector<RelayCase> all;
+  for (const int workers : {2, 3, 7, 66, kSms}) {
+    for (const int items : {workers, workers + 1, 2 * workers - 1, 2 * workers, 7 * workers / 2,
+                            1376, 1408, 10 * workers}) {
+      for (const int tiles : {1, 2, 5, 32, 127, 128}) {
+        if (items >= workers) all.push_back({items, tiles, workers});
+      }
+    }
+  }
+  return all;
+}
+
+testing::Message described(const RelayCase& x) {
+  return testing::Message() << x.items << " items of " << x.tiles << " key tiles, " << x.workers
+                            << " workers";
+}
+
+TEST(Sm90Relay, EveryKeyTileIsVisitedOnceAndSharesAreEqual) {
+  for (const RelayCase& x : relay_cases()) {
+    SCOPED_TRACE(described(x));
+    const Relay relay(x.items, x.tiles, x.workers);
+    ASSERT_TRUE(relay.is_on());
+    std::vector<std::vector<int>> visits(static_cast<std::size_t>(x.items),
+                                         std::vector<int>(static_cast<std::size_t>(x.tiles)));
+    std::int64_t least = std::int64_t{x.items} * x.tiles, most = 0;
+    for (int worker = 0; worker < x.workers; ++worker) {
+      std::int64_t load = 0;
+      for (const Turn& turn : turns_of(relay, worker)) {
+        if (turn.slot == Turn::kNothing) continue;
+        ASSERT_TRUE(turn.slot >= 0 && turn.slot < x.items);
+        const auto [first, end] = tiles_of(turn.leg, x.tiles);
+        for (int tile = first; tile < end; ++tile, ++load) {
+          ++visits[static_cast<std::size_t>(turn.slot)][static_cast<std::size_t>(tile)];
+        }
+      }
+      least = std::min(least, load);
+      most = std::max(most, load);
+    }
+    EXPECT_LE(most - least, 1);
+    for (const auto& item : visits) {
+      for (const int count : item) ASSERT_EQ(count, 1);
+    }
+  }
+}
+
+TEST(Sm90Relay, ALegIsHandedToTheNextWorkersLastTurn) {
+  for (const RelayCase& x : relay_cases()) {
+    SCOPED_TRACE(described(x));
+    const Relay relay(x.items, x.tiles, x.workers);
+    for (int worker = 0; worker < x.workers; ++worker) {
+      const std::vector<Turn> turns = turns_of(relay, worker);
+      for (std::size_t i = 0; i < turns.size(); ++i) {
+        const Leg& leg = turns[i].leg;
+        if (leg.hands()) {
+          EXPECT_EQ(i, 0U);
+          EXPECT_TRUE(leg.cut > 0 && leg.cut < x.tiles);
+          const Turn second = turns_of(relay, worker + 1).back();
+          EXPECT_EQ(second.slot, turns[i].slot);
+          EXPECT_EQ(second.leg.cut, leg.cut);
+          EXPECT_EQ(second.leg.baton, -leg.baton);
+          EXPECT_EQ(leg.baton, worker + 1);  // as many as workers: no two alike
+        }
+        if (leg.takes()) {
+          EXPECT_EQ(i, turns.size() - 1);
+          EXPECT_EQ(turns_of(relay, worker - 1).front().leg.baton, -leg.baton);
+        }
+      }
+    }
+  }
+}
+
+TEST(Sm90Relay, WorkersAreAtNeighbouringItems) {
+  for (const RelayCase& x : relay_cases()) {
+    SCOPED_TRACE(described(x));
+    const Relay relay(x.items, x.tiles, x.workers);
+    int next = 0;  // slots of whole items are taken in order, round by round
+    for (int round = 1; next <= x.items - x.workers; ++round) {
+      std::set<int> slots;
+      for (int worker = 0; worker < x.workers; ++worker) {
+        const Turn turn = relay.at(worker, round);
+        if (turn.slot >= 0 && turn.slot <= x.items - x.workers) slots.insert(turn.slot);
+      }
+      ASSERT_FALSE(slots.empty());
+      EXPECT_EQ(*slots.begin(), next);
+      EXPECT_EQ(*slots.rbegin(), next + static_cast<int>(slots.size()) - 1);
+      next += static_cast<int>(slots.size());
+    }
+  }
+}
+
+TEST(Sm90Relay, SavesTheRoundThatIsNotFull) {
+  // 16k rows of 16 heads in tiles of 192, 128 key tiles each: 10.42 rounds instead of 11.
+  const Relay relay(1376, 128, kSms);
+  for (int worker = 0; worker < kSms; ++worker) {
+    int load = 0;
+    for (const Turn& turn : turns_of(relay, worker)) {
+      if (turn.slot < 0) continue;
+      const auto [first, end] = tiles_of(turn.leg, 128);
+      load += end - first;
+    }
+    EXPECT_NEAR(load, 1376.0 / kSms * 128, 1);
+  }
+}
+
+TEST(Sm90Scheduler, InARelayNothingIsLeftOut) {
+  Schedule schedule(22, 16, 4, {6, 0});
+  schedule.relay(32, kSms);
+  std::set<std::tuple<int, int, int>> taken;
+  for (const auto& items : walk(schedule, kSms)) {
+    for (const WorkItem& item : items) taken.emplace(item.m_block, item.head, item.batch);
+  }
+  EXPECT_EQ(taken.size(), 22U * 16 * 4);
 }
 
 /// The most loaded block against the mean, where a tile of rows costs what it sees and `fixed`.

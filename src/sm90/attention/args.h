@@ -78,6 +78,8 @@ struct AttentionArgs {
   bool wide_stores = false;  // FP32 rows that start on 16-byte boundaries
 
   Schedule schedule;
+  void* batons = nullptr;    // where the schedule is a relay: baton.cuh
+  std::uint64_t ticket = 0;  // that no other launch has
   int sq = 0, sk = 0;
   int lead = 0;               // the first tile of query rows begins at row -lead
   int dv = 0;                 // channels of out

@@ -3,10 +3,12 @@
 #include "sm90/attention/attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <vector>
 
 #include "core/copy_engine.h"
+#include "core/hadamard.h"
 #include "core/softmax_constants.h"
 #include "core/tile_table.h"
 #include "core/validate.h"
@@ -90,7 +92,7 @@ AttentionKernel kernel_for(KernelDims dims, const Needs& needs) {
   if (needs.direct) {
     return general ? of.general_direct : pair_or_single(of.direct_pair, of.direct, needs);
   }
-  return general ? of.general : of.plain;
+  return general ? of.general : pair_or_single(of.pair, of.plain, needs);
 }
 
 Needs needs_of(const AttentionProblem& problem, DType k_format, bool k_per_key, bool v_per_key) {
@@ -168,7 +170,59 @@ int lead_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
 /// How many items the device works on at a time.
 int items_at_once(const AttentionKernel& kernel) { return multiprocessors() / kernel.cluster; }
 
-Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& kernel) {
+/// Tiles of each head that come after all others: none where each has whole tiles only, as those of
+/// pairs are.
+int remainders_at_end(const AttentionProblem& problem, const AttentionKernel& kernel) {
+  if (problem.mask != MaskSpec::none() || kernel.cluster > 1) return 0;
+  const Dims& n = problem.dims;
+  const std::int64_t m_blocks = ceil_div(n.sq, kernel.item_rows);
+  const std::int64_t heads = n.hq * n.b * problem.num_splits;
+  return tiles_at_end(m_blocks, n.sq % kernel.item_rows != 0, heads,
+                      std::min<std::int64_t>(m_blocks * heads, items_at_once(kernel)));
+}
+
+/// Key lengths where any entry has fewer than sk.
+std::vector<std::int64_t> shorter_lengths(const AttentionProblem& problem) {
+  const std::vector<std::int64_t>& all = problem.key_lengths;
+  const bool any =
+      std::any_of(all.begin(), all.end(), [&](std::int64_t n) { return n != problem.dims.sk; });
+  return any ? all : std::vector<std::int64_t>{};
+}
+
+/// Key tiles of each item, if items change hands (tile/relay.h); else 0. They must be equally long,
+/// and the busiest thread blocks relieved of enough.
+int relay_tiles(const AttentionProblem& problem, const AttentionKernel& kernel) {
+  const Dims& n = problem.dims;
+  const std::int64_t tiles = ceil_div(n.sk, kernel.key_tile);
+  if (kernel.relay_from == 0 || tiles <= kernel.relay_from || problem.mask != MaskSpec::none() ||
+      problem.num_splits != 1 || !shorter_lengths(problem).empty() || !device_is_hopper()) {
+    return 0;
+  }
+  const std::int64_t workers = items_at_once(kernel);
+  const std::int64_t items = ceil_div(n.sq, kernel.item_rows) * n.hq * n.b;
+  if (items < workers || items > kMostItems / tiles) return 0;
+  if (remainders_at_end(problem, kernel) > 0) return 0;  // which relieves them as well
+  const std::int64_t relief = ceil_div(items, workers) * tiles - ceil_div(items * tiles, workers);
+  return relief >= kernel.relay_from ? static_cast<int>(tiles) : 0;
+}
+
+std::size_t baton_bytes(const AttentionKernel& kernel) {
+  return kernel.baton_bytes * static_cast<std::size_t>(items_at_once(kernel) * kernel.cluster);
+}
+/// .. that a call can use.
+std::size_t baton_bytes(const AttentionProblem& problem, const AttentionKernel& kernel) {
+  return relay_tiles(problem, kernel) > 0 ? baton_bytes(kernel) : 0;
+}
+
+/// What no other launch of this process has, and no memory by chance.
+std::uint64_t new_ticket() {
+  static std::atomic<std::uint64_t> launches{0};
+  std::uint64_t state = ++launches;
+  return split_mix(state);
+}
+
+Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& kernel,
+                     int tiles_in_relay) {
   const Dims& n = problem.dims;
   const std::int64_t m_blocks = ceil_div(n.sq, kernel.item_rows), heads = n.hq * n.b;
   const std::int64_t items = m_blocks * heads * problem.num_splits;
@@ -182,27 +236,15 @@ Schedule schedule_of(const AttentionProblem& problem, const AttentionKernel& ker
   const std::int64_t head_bytes = n.sk * (n.d + n.dv) * bytes / n.group();
   const auto blocks = std::min<std::int64_t>(items, items_at_once(kernel));
   Sections sections;
-  int at_end = 0;
   if (problem.mask.left < 0 && problem.mask.right >= 0) {  // lengths fall along the order
     sections = causal_sections(head_bytes, n.group(), heads, m_blocks * problem.num_splits, blocks);
   } else {
     sections = equal_sections(head_bytes, n.group(), heads);
   }
-  if (problem.mask == MaskSpec::none() && kernel.cluster == 1) {  // no item of a pair is shorter
-    at_end =
-        tiles_at_end(m_blocks, n.sq % kernel.item_rows != 0, heads * problem.num_splits, blocks);
-  }
-  return {static_cast<int>(m_blocks), static_cast<int>(n.hq),
-          static_cast<int>(n.b),      sections,
-          problem.num_splits,         at_end};
-}
-
-/// Key lengths where any entry has fewer than sk.
-std::vector<std::int64_t> shorter_lengths(const AttentionProblem& problem) {
-  const std::vector<std::int64_t>& all = problem.key_lengths;
-  const bool any =
-      std::any_of(all.begin(), all.end(), [&](std::int64_t n) { return n != problem.dims.sk; });
-  return any ? all : std::vector<std::int64_t>{};
+  Schedule schedule(static_cast<int>(m_blocks), static_cast<int>(n.hq), static_cast<int>(n.b),
+                    sections, problem.num_splits, remainders_at_end(problem, kernel));
+  if (tiles_in_relay > 0) schedule.relay(tiles_in_relay, static_cast<int>(blocks));
+  return schedule;
 }
 
 void set_lengths(AttentionArgs& args, const AttentionProblem& problem,
@@ -302,17 +344,34 @@ MergeArgs divert_to_parts(AttentionArgs& args, const AttentionProblem& problem, 
   return merge;
 }
 
-/// `part_space`: PartLayout::bytes of device memory.
-void launch(const AttentionProblem& problem, const Operands& x, std::byte* part_space,
+/// Device memory of the kernels: parts of split rows, or batons if there is room for them.
+struct Space {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// None where a workspace that need not be there is none or not aligned.
+Space space_in(void* workspace, std::size_t bytes) {
+  if (workspace == nullptr || !is_aligned(workspace)) return {};
+  return {static_cast<std::byte*>(workspace), bytes};
+}
+
+void launch(const AttentionProblem& problem, const Operands& x, const Space& space,
             CudaStream stream, const std::int32_t* device_lengths) {
   const AttentionKernel kernel = kernel_for(kernel_dims(problem.dims), needs_of(problem, x));
-  const Schedule schedule = schedule_of(problem, kernel);
+  int tiles_in_relay = device_lengths == nullptr ? relay_tiles(problem, kernel) : 0;
+  if (space.bytes < baton_bytes(kernel)) tiles_in_relay = 0;
+  const Schedule schedule = schedule_of(problem, kernel, tiles_in_relay);
   const int items = schedule.items();
   if (items == 0) return;  // before tensor maps of nothing are made
   AttentionArgs args = make_args(problem, x, schedule, device_lengths);
   args.lead = lead_of(problem, kernel);
+  if (schedule.relay().is_on()) {
+    args.batons = space.data;
+    args.ticket = new_ticket();
+  }
   MergeArgs merge;
-  if (problem.num_splits > 1) merge = divert_to_parts(args, problem, part_space);
+  if (problem.num_splits > 1) merge = divert_to_parts(args, problem, space.data);
   check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(kernel.shared_bytes)),
         "reserving shared memory");
@@ -366,6 +425,17 @@ bool quantises(const AttentionProblem& problem) {
          !(problem.q.quantised() && problem.k.quantised() && problem.v.quantised());
 }
 
+/// The kernel of a call whose operands have not been looked at yet.
+AttentionKernel kernel_of(const AttentionProblem& problem) {
+  const bool fp8 = problem.precision == Precision::fp8;
+  const auto token = [&](const Operand& x, Granularity of_recipe) {
+    return fp8 && (x.quantised() ? x.descale.granularity : of_recipe) == Granularity::token;
+  };
+  return kernel_for(kernel_dims(problem.dims),
+                    needs_of(problem, problem.k_format(), token(problem.k, problem.recipe.k),
+                             token(problem.v, problem.recipe.v)));
+}
+
 struct Workspace {
   explicit Workspace(const AttentionProblem& problem) {
     if (quantises(problem)) {
@@ -378,6 +448,11 @@ struct Workspace {
     parts = PartLayout(problem).bytes;
   }
   std::size_t bytes() const { return quantised + repacked + parts; }
+  /// What the kernels have of it.
+  Space space(std::byte* workspace, std::size_t given) const {
+    const std::size_t before = quantised + repacked;
+    return space_in(workspace + before, given - before);
+  }
 
   std::size_t quantised = 0, repacked = 0, parts = 0;
   DeviceOperand v;
@@ -517,19 +592,13 @@ void require_workspace(const void* workspace, std::size_t bytes, std::size_t nee
 }  // namespace
 
 std::size_t attention_workspace_bytes(const AttentionProblem& problem) {
-  return Workspace(problem).bytes();
+  return Workspace(problem).bytes() + baton_bytes(problem, kernel_of(problem));
 }
 
 std::string describe_kernel(const AttentionProblem& problem) {
   require_supported(problem);
-  const bool fp8 = problem.precision == Precision::fp8;
-  const auto token = [&](const Operand& x, Granularity of_recipe) {
-    return fp8 && (x.quantised() ? x.descale.granularity : of_recipe) == Granularity::token;
-  };
   const KernelDims dims = kernel_dims(problem.dims);
-  const AttentionKernel kernel =
-      kernel_for(dims, needs_of(problem, problem.k_format(), token(problem.k, problem.recipe.k),
-                                token(problem.v, problem.recipe.v)));
+  const AttentionKernel kernel = kernel_of(problem);
   std::string text = "d" + std::to_string(dims.d) + " dv" + std::to_string(dims.dv) + " " +
                      kernel.name + ": " + std::to_string(kernel.block_rows()) +
                      " query rows a block, " + std::to_string(kernel.threads) + " threads, " +
@@ -550,18 +619,20 @@ void attend_on_device(const AttentionProblem& problem, void* workspace, std::siz
   require_workspace(workspace, bytes, work.bytes());
   auto* space = static_cast<std::byte*>(workspace);
   const Operands x = prepare(problem, work, space, stream, device_lengths);
-  launch(problem, x, space + work.quantised + work.repacked, stream, device_lengths);
+  launch(problem, x, work.space(space, bytes), stream, device_lengths);
 }
 
-std::size_t attention_workspace_bytes(const AttentionProblem& problem, const DeviceQkv&) {
-  return PartLayout(problem).bytes;
+std::size_t attention_workspace_bytes(const AttentionProblem& problem, const DeviceQkv& qkv) {
+  const AttentionKernel kernel =
+      kernel_for(kernel_dims(problem.dims), needs_of(problem, operands_of(qkv, problem.dims)));
+  return PartLayout(problem).bytes + baton_bytes(problem, kernel);
 }
 
 void attend_on_device(const AttentionProblem& problem, const DeviceQkv& qkv, void* workspace,
                       std::size_t bytes, CudaStream stream, const std::int32_t* device_lengths) {
   require_supported(problem);
   require_workspace(workspace, bytes, PartLayout(problem).bytes);
-  launch(problem, operands_of(qkv, problem.dims), static_cast<std::byte*>(workspace), stream,
+  launch(problem, operands_of(qkv, problem.dims), space_in(workspace, bytes), stream,
          device_lengths);
 }
 

@@ -4,6 +4,7 @@
 // instead of pushing them under E4M3's smallest value.
 #pragma once
 
+#include "sm90/attention/baton.cuh"
 #include "sm90/attention/epilogue.cuh"
 #include "sm90/tile/cluster.cuh"
 #include "sm90/tile/pipeline.cuh"
@@ -26,6 +27,7 @@ class Consumer {
     while (true) {
       ptx::mbarrier_wait(&shared_.q_full[q().stage()], q().phase());
       if (item().m == kNoItem) break;
+      queries_.begin(shared_.q[q().stage()][warpgroup_][0], words_.q(q().stage(), warpgroup_));
       if constexpr (Traits::k16Bit) {
         attend_ahead();
       } else {
@@ -47,6 +49,7 @@ class Consumer {
     const int first = ptx::uniform(item().first);  // of the item's tiles
     Output<Traits> out;
     SoftmaxState state;
+    take_baton(out, state);
     int n = ptx::uniform(item().last);
     if (n > first) wait_for_k(kv_);
     turns_.take();
@@ -79,6 +82,7 @@ class Consumer {
     Output<Traits> out;
     out.unit[0].now = out.unit[1].now = 1.0f;
     SoftmaxState state;
+    take_baton(out, state);
     int n = ptx::uniform(item().last);
     for (const int end = ptx::uniform(walk.end[0]); n > end; --n) skip_tile_ahead();
     if (n > ptx::uniform(walk.end[3])) {
@@ -116,9 +120,21 @@ class Consumer {
     if constexpr (Traits::kQStages == 1) release(&shared_.q_empty[q().stage()]);
   }
 
-  __device__ void finish_item(Output<Traits>& out, const SoftmaxState& state) {
-    epilogue(out, state, item(), first_row(), rows(),
-             OutputBuffers<Traits>(shared_, q().stage(), warpgroup_), args_);
+  /// As in Leg.
+  __device__ int baton() const { return Traits::kRelays ? ptx::uniform(item().baton) : 0; }
+
+  /// Goes on where the item's first leg ended, if this is the second.
+  __device__ void take_baton(Output<Traits>& out, SoftmaxState& state) const {
+    if (baton() < 0) Baton<Traits>(args_, -baton(), Cluster::rank()).take(out, state);
+  }
+
+  __device__ void finish_item(Output<Traits>& out, SoftmaxState& state) {
+    if (baton() > 0) {
+      Baton<Traits>(args_, baton(), Cluster::rank()).hand(out, state);
+    } else {
+      epilogue(out, state, item(), first_row(), rows(),
+               OutputBuffers<Traits>(shared_, q().stage(), warpgroup_), args_);
+    }
     if constexpr (Traits::kQStages > 1) release(&shared_.q_empty[q().stage()]);
   }
 
@@ -165,6 +181,8 @@ class Consumer {
     for_steps<0, Traits::kSteps>([&](auto step) { weights.template prepare<step>(s); });
     if constexpr (kFollowed) {
       finish_pv(out, p);
+      rescale(out, alpha);
+    } else if (baton() < 0) {
       rescale(out, alpha);
     }
     add_row_sums(out, alpha, weights);
@@ -235,8 +253,7 @@ class Consumer {
   }
 
   __device__ void start(QkSum<Traits> (&sums)[Traits::kScores], const KvRing& tile) {
-    start_qk<Traits>(sums, words_.q(q().stage(), warpgroup_), words_.k(tile.stage()),
-                     args_.nothing);
+    start_qk<Traits>(sums, queries_, words_.k(tile.stage()), args_.nothing);
   }
 
   /// Leaves a tile that no row here sees, once it is there: its barriers count every warp, so that
@@ -291,6 +308,7 @@ class Consumer {
   const AttentionArgs& args_;
   Shared<Traits>& shared_;
   const OperandWords<Traits> words_;
+  Queries<Traits> queries_;
   const int warpgroup_;
   const Turns<Traits::kShape.takes_turns> turns_;
   std::uint32_t items_ = 0;

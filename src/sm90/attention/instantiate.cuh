@@ -17,7 +17,10 @@ AttentionKernel kernel_of(const char* name) {
           Traits::kThreads,
           Traits::kCluster,
           Traits::kItemRows,
-          sizeof(Shared<Traits>)};
+          sizeof(Shared<Traits>),
+          Traits::kBlockN,
+          Traits::kShape.relay_from,
+          sizeof(BatonMemory<Traits>)};
 }
 
 /// A kernel for pairs of thread blocks, where they gain (tile_table.h).
@@ -39,12 +42,14 @@ AttentionKernels attention_kernels() {
            kernel_of<Traits<kD, kDv, kE4m3, FoldedScores>>("folded"),
            kernel_of<Traits<kD, kDv, kE4m3, Direct<PlainScores>>>("direct"),
            kernel_of<Traits<kD, kDv, kE4m3, Direct<GeneralScores>>>("general_direct"),
+           pair_of<kD, kDv, kE4m3, PlainScores>("pair"),
            pair_of<kD, kDv, kE4m3, Direct<PlainScores>>("direct_pair")},
           {kernel_of<Traits<kD, kDv, kInt8, PlainScores>>("plain_int8"),
            kernel_of<Traits<kD, kDv, kInt8, GeneralScores>>("general_int8"),
            kernel_of<Traits<kD, kDv, kInt8, FoldedScores>>("folded_int8"),
            kernel_of<Traits<kD, kDv, kInt8, Direct<PlainScores>>>("direct_int8"),
            kernel_of<Traits<kD, kDv, kInt8, Direct<GeneralScores>>>("general_direct_int8"),
+           pair_of<kD, kDv, kInt8, PlainScores>("pair_int8"),
            pair_of<kD, kDv, kInt8, Direct<PlainScores>>("direct_pair_int8")},
           kernel_of<Traits<kD, kDv, kE5m2, GeneralScores>>("general_e5m2"),
           kernel_of<Traits<kD, kDv, kE5m2, FoldedScores>>("folded_e5m2"),

@@ -17,6 +17,9 @@ struct AttentionKernel {
   int cluster;    // thread blocks that take an item together
   int item_rows;  // query rows of an item
   std::size_t shared_bytes;
+  int key_tile;             // keys of a key tile
+  int relay_from;           // KernelShape
+  std::size_t baton_bytes;  // of a thread block, where items change hands (tile/relay.h)
 
   int block_rows() const { return item_rows / cluster; }
 };
@@ -27,7 +30,7 @@ struct FormatKernels {
   AttentionKernel general;                 // K: a descale per key; softcap
   AttentionKernel folded;                  // V: a descale per key
   AttentionKernel direct, general_direct;  // softmax direct
-  AttentionKernel direct_pair;             // direct, by pairs of thread blocks
+  AttentionKernel pair, direct_pair;       // plain and direct, by pairs of thread blocks
 };
 
 /// Those whose Q, K and V are of one 16-bit type.

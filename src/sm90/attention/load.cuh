@@ -3,6 +3,7 @@
 #pragma once
 
 #include "sm90/attention/args.h"
+#include "sm90/attention/baton.cuh"
 #include "sm90/attention/pv.cuh"
 #include "sm90/attention/shared.h"
 #include "sm90/attention/visible.cuh"
@@ -83,11 +84,12 @@ class Producer {
     ptx::wait_for_launch_before();  // consumers read nothing but what comes from here
     const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
     for (int round = 0;; ++round) {
-      const int slot =
-          args_.schedule.slot(block / Traits::kCluster, blocks / Traits::kCluster, round);
-      if (slot >= args_.schedule.slots()) break;
-      const WorkItem item = args_.schedule.at(slot);
-      if (item.m_block != kNoItem) load_item(item);
+      const Turn turn =
+          args_.schedule.turn(block / Traits::kCluster, blocks / Traits::kCluster, round);
+      if (turn.slot == Turn::kEnd) break;
+      if (turn.slot == Turn::kNothing) continue;
+      const WorkItem item = args_.schedule.at(turn.slot);
+      if (item.m_block != kNoItem) load_item(item, turn.leg);
     }
     finish();
     Cluster::sync_end();
@@ -96,17 +98,24 @@ class Producer {
  private:
   using Cluster = sm90::Cluster<Traits::kCluster>;
 
+  // Rows of 16 bits have no unit; where descales of V are folded, rows have units of their own.
+  static constexpr bool kHasUnit = Traits::kRelays && !Traits::k16Bit;
+
+  __device__ Baton<Traits> baton(int index) const { return {args_, index, Cluster::rank()}; }
+
   /// Consumers have little left to do when the item before has been loaded: queries come first, or
   /// where they have one place, which falls free late, a key tile.
-  __device__ void load_item(const WorkItem& item) {
+  __device__ void load_item(const WorkItem& item, const Leg& leg) {
     // Rows of the whole cluster, which take the same key tiles, and of this thread block.
     const int first_row = item.m_block * Traits::kItemRows - args_.lead;
     const int m = first_row + Cluster::rank() * Traits::kBlockRows;
     if constexpr (Traits::kQStages > 1) load_q(item, m);
     const int keys = args_.keys(item.batch), head = args_.group.quotient(item.head);
     const KernelMask mask = mask_of(args_, keys);
-    const TileRange tiles = tiles_of<Traits::kBlockN>(
-        mask, first_row, Traits::kItemRows, split_of<Traits::kBlockN>(args_, keys, item.split));
+    const TileRange tiles =
+        leg_of(tiles_of<Traits::kBlockN>(mask, first_row, Traits::kItemRows,
+                                         split_of<Traits::kBlockN>(args_, keys, item.split)),
+               leg);
     const TileSource<Traits> source(args_, item.batch, head, keys);
     OutputUnit unit;
     int n = tiles.last - 1;  // from the last to the first
@@ -117,20 +126,37 @@ class Producer {
       if (n >= tiles.first) load_next();
       load_q(item, m);
     }
-    leave_notes(item, mask, m, tiles);
+    leave_notes(item, leg.baton, mask, m, tiles);
     ptx::mbarrier_arrive(&shared_.q_full[q_.stage()]);
     q_.advance();
+    const int note = notes_.stage();
     notes_.advance();
+    take_unit(unit, note);
     while (n >= tiles.first) load_next();
+    hand_unit(unit, note);
+  }
+
+  /// Of the item whose notes are there, rather than in a register until now.
+  __device__ int baton_of(int note) const {
+    __syncwarp();
+    return shared_.item[note].baton;
+  }
+  __device__ void take_unit(OutputUnit& unit, int note) const {
+    if constexpr (!kHasUnit) return;
+    if (const int index = baton_of(note); index < 0) baton(-index).take_unit(unit);
+  }
+  __device__ void hand_unit(const OutputUnit& unit, int note) const {
+    if constexpr (!kHasUnit) return;
+    if (const int index = baton_of(note); index > 0) baton(index).hand_unit(unit);
   }
 
   /// What consumers know of the item.
-  __device__ void leave_notes(const WorkItem& item, const KernelMask& mask, int m,
+  __device__ void leave_notes(const WorkItem& item, int baton, const KernelMask& mask, int m,
                               const TileRange& tiles) {
     const int stage = notes_.stage();
     if (lane_ == 0) {
       shared_.item[stage] = {m,       item.head,   item.batch, item.split,
-                             mask.sk, tiles.first, tiles.last};
+                             mask.sk, tiles.first, tiles.last, baton};
     }
     if (lane_ < Traits::kConsumers) {
       const int first_row = m + lane_ * kWarpgroupRows;

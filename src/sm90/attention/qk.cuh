@@ -13,6 +13,7 @@
 
 #include "core/tile_table.h"
 #include "sm90/attention/shared.h"
+#include "sm90/ptx/ldmatrix.cuh"
 #include "sm90/ptx/opaque.cuh"
 #include "sm90/ptx/wgmma.cuh"
 #include "sm90/tile/fragment.h"
@@ -50,6 +51,58 @@ class OperandWords {
 template <typename Traits>
 using QkSum = std::conditional_t<Traits::kInt8, int, float>;
 
+/// The word of 32 bytes of each of kRows rows that begin at `word`: 2 units of 16 bytes inside a
+/// piece of 128.
+template <int kRows>
+__device__ inline std::uint32_t word_of_step(std::uint32_t word, int step) {
+  constexpr std::uint32_t kPiece = kRows * 128 / 16;
+  return word + static_cast<std::uint32_t>(step / 4) * kPiece +
+         static_cast<std::uint32_t>(step % 4) * 2;
+}
+
+/// A warpgroup's rows of Q as the A operand, in shared memory.
+template <typename Traits>
+class QueriesInMemory {
+ public:
+  /// `q`: the rows as the copy engine has left them, `word` of them.
+  __device__ void begin(const std::uint8_t*, std::uint32_t word) { word_ = word; }
+
+  /// Of 32 bytes of the reduction.
+  __device__ std::uint64_t operand(int step) const {
+    return ptx::descriptor(word_of_step<kWarpgroupRows>(word_, step));
+  }
+
+ private:
+  std::uint32_t word_;
+};
+
+/// The same in registers, from which products read them for less power.
+template <typename Traits>
+class QueriesInRegisters {
+ public:
+  __device__ void begin(const std::uint8_t* q, std::uint32_t) {
+    constexpr int kPiece = kWarpgroupRows * 128;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int row = static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32 * kWarpRows + lane % 16;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int unit = step % 4 * 2 + lane / 16;
+      ptx::ldmatrix_x4(fragments_ + 4 * step,
+                       q + step / 4 * kPiece + row * 128 + (unit ^ (row % 8)) * 16);
+    }
+  }
+
+  __device__ const std::uint32_t* operand(int step) const { return fragments_ + 4 * step; }
+
+ private:
+  static constexpr int kSteps = Traits::kHeadDim * Traits::kBytes / 32;
+  std::uint32_t fragments_[4 * kSteps];
+};
+
+template <typename Traits>
+using Queries = std::conditional_t<Traits::kShape.q_in_registers, QueriesInRegisters<Traits>,
+                                   QueriesInMemory<Traits>>;
+
 /// One step of the reduction, the first of which needs no accumulators that begin at 0.
 template <typename Traits, bool kFirst>
 __device__ inline void qk_step(QkSum<Traits> (&sums)[Traits::kScores], std::uint64_t a,
@@ -58,6 +111,15 @@ __device__ inline void qk_step(QkSum<Traits> (&sums)[Traits::kScores], std::uint
     ptx::wgmma_ss<(!kFirst || Traits::kScoreZero > 0)>(sums, a, b);
   } else {
     ptx::wgmma_ss<Traits::kKFormat, !kFirst>(sums, a, b);
+  }
+}
+template <typename Traits, bool kFirst>
+__device__ inline void qk_step(QkSum<Traits> (&sums)[Traits::kScores], const std::uint32_t* a,
+                               std::uint64_t b) {
+  if constexpr (Traits::kInt8) {
+    ptx::wgmma_rs<(!kFirst || Traits::kScoreZero > 0)>(sums, a, b);
+  } else {
+    ptx::wgmma_rs<Traits::kKFormat, !kFirst>(sums, a, b);
   }
 }
 
@@ -71,24 +133,19 @@ __device__ inline void set_to_zero(int (&sums)[Traits::kScores], float nothing) 
   }
 }
 
-/// Starts the product of the tiles whose words (ptx::operand_word) are given.
+/// Starts the product of the queries and the keys whose word (ptx::operand_word) is given.
 template <typename Traits>
-__device__ inline void start_qk(QkSum<Traits> (&sums)[Traits::kScores], std::uint32_t q,
+__device__ inline void start_qk(QkSum<Traits> (&sums)[Traits::kScores], const Queries<Traits>& q,
                                 std::uint32_t k, [[maybe_unused]] float nothing) {
-  constexpr std::uint32_t kQPiece = kWarpgroupRows * 128 / 16, kKPiece = Traits::kBlockN * 128 / 16;
   if constexpr (Traits::kScoreZero > 0) set_to_zero<Traits>(sums, nothing);
   ptx::wgmma_fence();
 #pragma unroll
   for (int step = 0; step < Traits::kHeadDim * Traits::kBytes / 32; ++step) {
-    // 32 bytes of a row: 2 units of 16 bytes inside a piece of 128.
-    const std::uint32_t inside = static_cast<std::uint32_t>(step % 4) * 2;
-    const auto piece = static_cast<std::uint32_t>(step / 4);
-    const std::uint64_t a = ptx::descriptor(q + piece * kQPiece + inside);
-    const std::uint64_t b = ptx::descriptor(k + piece * kKPiece + inside);
+    const std::uint64_t b = ptx::descriptor(word_of_step<Traits::kBlockN>(k, step));
     if (step == 0) {
-      qk_step<Traits, true>(sums, a, b);
+      qk_step<Traits, true>(sums, q.operand(step), b);
     } else {
-      qk_step<Traits, false>(sums, a, b);
+      qk_step<Traits, false>(sums, q.operand(step), b);
     }
   }
   ptx::wgmma_commit();

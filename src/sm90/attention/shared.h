@@ -21,11 +21,13 @@ struct RowNote {
 };
 
 /// What it says of a work item: where it is, valid keys of its batch entry, key tiles
-/// [first, last) of its split that any of its rows sees, in whichever thread block of a cluster.
+/// [first, last) of its split, or of its leg of that, that any of its rows sees, in whichever
+/// thread block of a cluster.
 struct alignas(16) ItemNote {
   int m, head, batch, split;  // m: this block's first query row; kNoItem ends the work
   int keys;
   int first, last;
+  int baton;  // as in Leg
 };
 
 /// Key tiles that a warpgroup visits, from the last down: [end[i + 1], end[i]) for i = 0, 1, 2, of

@@ -56,6 +56,7 @@ struct Traits {
       k16Bit ? (Scores::kGeneral ? general_kernel_shape_16bit(kD) : kernel_shape_16bit(kD))
              : (Scores::kGeneral  ? general_kernel_shape(kD)
                 : Scores::kDirect ? direct_kernel_shape(kD)
+                : kBlocks > 1     ? pair_kernel_shape(kD)
                                   : kernel_shape(kD));
   static_assert(!k16Bit || (!Scores::kDirect && !Scores::kFoldsV));
   static constexpr int kConsumers = kShape.consumers;  // warpgroups of 64 query rows
@@ -77,6 +78,11 @@ struct Traits {
   // Q K^T of the next tile is under way while this one's output is promoted.
   static constexpr bool kStartsEarly = kShape.early_scores == EarlyScores::of_all ||
                                        (kInt8 && kShape.early_scores == EarlyScores::of_int8);
+
+  // Items may change hands: where a baton holds all of a row's state (baton.cuh), and host and
+  // device count the same key tiles.
+  static constexpr bool kRelays = kShape.relay_from > 0;
+  static_assert(!kRelays || (!Scores::kFoldsV && kBlockN == octavo::kBlockN));
 
   // Registers for two products of P V at a time.
   static constexpr bool kOverlapsPromotion = kShape.overlaps_promotion && !Scores::kFoldsV;

@@ -37,6 +37,12 @@ __device__ inline TileRange split_of(const AttentionArgs& args, int keys, int sp
   return {first * (kBlockN / kTile), last * (kBlockN / kTile)};
 }
 
+/// Of them, those of a leg.
+__device__ inline TileRange leg_of(const TileRange& tiles, const Leg& leg) {
+  const int cut = tiles.last - leg.cut;
+  return {leg.hands() ? cut : tiles.first, leg.takes() ? cut : tiles.last};
+}
+
 /// Key tiles of `among` that any of the rows [m, m + rows) sees.
 template <int kTile>
 __device__ inline TileRange tiles_of(const KernelMask& mask, int m, int rows,

@@ -148,8 +148,28 @@ __device__ inline void wgmma_ss(int (&d)[64], std::uint64_t a_descriptor,
   }
 }
 
-/// The FP8 product with A in registers: a[0] and a[2] hold row lane / 4, k = 4 (lane % 4) + {0 ..
-/// 3} and 16 more; a[1] and a[3] those 8 rows below.
+/// The same with A in registers, as below.
+template <bool kAccumulate>
+__device__ inline void wgmma_rs(int (&d)[64], const std::uint32_t* a, std::uint64_t b_descriptor) {
+  if constexpr (kAccumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" OCTAVO_D64
+        "}, {%64, %65, %66, %67}, %68, p;\n}"
+        : OCTAVO_F64("+r")
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_descriptor));
+  } else {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" OCTAVO_D64
+        "}, {%64, %65, %66, %67}, %68, p;\n}"
+        : OCTAVO_F64("=r")
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_descriptor));
+  }
+}
+
+/// The product with A in registers: a[0] and a[2] hold row lane / 4, bytes 4 (lane % 4) + {0 .. 3}
+/// of the reduction and 16 more; a[1] and a[3] those 8 rows below.
 template <DType kFormat, bool kAccumulate, int kCount>
 __device__ inline void wgmma_rs(float (&d)[kCount], const std::uint32_t* a,
                                 std::uint64_t b_descriptor) {
@@ -161,9 +181,12 @@ __device__ inline void wgmma_rs(float (&d)[kCount], const std::uint32_t* a,
     OCTAVO_EACH_FP8(RS, 64, 32, 32, 33, 34, 35, 36)
   } else if constexpr (kCount == 36) {
     OCTAVO_EACH_FP8(RS, 72, 36, 36, 37, 38, 39, 40)
-  } else {
-    static_assert(kCount == 52);
+  } else if constexpr (kCount == 52) {
     OCTAVO_EACH_FP8(RS, 104, 52, 52, 53, 54, 55, 56)
+  } else {
+    static_assert(kCount == 64);
+    OCTAVO_EACH_FP8(RS, 128, 64, 64, 65, 66, 67, 68)
+    OCTAVO_EACH_16BIT(RS, 128, "1, 1, 0", 64, 64, 65, 66, 67, 68)
   }
 }
 

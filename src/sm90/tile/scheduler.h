@@ -11,7 +11,8 @@
 //
 // Without a mask a head's tiles are equally long, but for the last one, where the rows are no
 // multiple of a tile's. Those remainders of all heads may come after all whole tiles: thread blocks
-// that would have had a whole tile more than others then have a few remainders instead.
+// that would have had a whole tile more than others then have a few remainders instead. Or items
+// change hands, so that all have the same to do (relay.h).
 #pragma once
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 
 #include "core/quant_block.h"
 #include "sm90/divisor.h"
+#include "sm90/tile/relay.h"
 
 namespace octavo::sm90 {
 
@@ -63,9 +65,16 @@ class Schedule {
   constexpr int items() const { return (whole_.count + at_end_.count) * all_heads_ * splits(); }
   constexpr int slots() const { return whole_.slots + at_end_.slots; }
 
-  /// The slot that a thread block takes in this round; slots() or more: it is done.
-  constexpr int slot(int block, int blocks, int round) const {
-    return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+  /// Has items of this many key tiles each change hands among `workers`; of sections without empty
+  /// slots, and no more workers than items.
+  constexpr void relay(int tiles, int workers) { relay_ = Relay(items(), tiles, workers); }
+  constexpr const Relay& relay() const { return relay_; }
+
+  /// What a thread block takes in this round.
+  constexpr Turn turn(int block, int blocks, int round) const {
+    if (relay_.is_on()) return relay_.at(block, round);
+    const int slot = round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+    return slot < slots() ? Turn{slot, {}} : Turn{};
   }
 
   /// An m_block of kNoItem: the slot is empty.
@@ -107,6 +116,7 @@ class Schedule {
   Divisor last_width_;  // of the last section
   Divisor splits_;
   Tiles whole_, at_end_;
+  Relay relay_;
 };
 
 // How many heads a section should have, of `heads` query heads over all batches, `group` of which
