@@ -30,8 +30,10 @@ void store_descales(QuantizedTensor& out, std::int64_t b, std::int64_t h, std::i
                     std::int64_t rows, const float* descale, bool is_query) {
   const std::int64_t heads = out.shape[2];
   if (out.granularity == Granularity::tensor || out.granularity == Granularity::head) {
-    const std::int64_t entry = out.granularity == Granularity::head ? b * heads + h : 0;
-    if (row == 0) out.descale[static_cast<std::size_t>(entry)] = descale[0];
+    const std::int64_t entry = b * heads + h;  // of a tensor the first, like all others
+    if (row == 0 && static_cast<std::size_t>(entry) < out.descale.size()) {
+      out.descale[static_cast<std::size_t>(entry)] = descale[0];
+    }
     return;
   }
   const std::int64_t step = rows_per_block(out.granularity, is_query, out.shape[1]);

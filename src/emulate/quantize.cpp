@@ -125,9 +125,12 @@ float OperandQuantiser::head_amax(std::int64_t b, std::int64_t h) const {
   return largest;
 }
 
-/// Of rows past the end.
-float OperandQuantiser::descale_of_nothing() const {
-  return is_quantised(format()) ? scale(0.0f, format(), 1.0f).descale : 1.0f;
+/// Of rows past the end: that of the head or the tensor, where there is one.
+float OperandQuantiser::descale_of_nothing(std::int64_t b, std::int64_t h) const {
+  if (!is_quantised(format())) return 1.0f;
+  if (amax_.empty()) return scale(0.0f, format(), 1.0f).descale;
+  const auto entry = static_cast<std::size_t>(b * operand_.x.shape[2] + h);
+  return scale(amax_[entry], format(), norm_).descale;
 }
 
 void OperandQuantiser::rows(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t count,
@@ -135,7 +138,7 @@ void OperandQuantiser::rows(std::int64_t b, std::int64_t h, std::int64_t row, st
   const std::int64_t valid = std::clamp<std::int64_t>(length(b) - row, 0, count);
   const std::int64_t row_bytes = padded_d() * code_bytes();
   std::memset(codes + valid * row_bytes, 0, static_cast<std::size_t>((count - valid) * row_bytes));
-  std::fill(descale + valid, descale + count, descale_of_nothing());
+  std::fill(descale + valid, descale + count, descale_of_nothing(b, h));
   if (passes_through_) return pass_through(b, h, row, valid, codes, descale);
 
   const std::int64_t step = std::min(count, rows_per_block(granularity_, role_ == Role::q, count));

@@ -48,7 +48,7 @@ class OperandQuantiser {
   void pass_through(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t count,
                     std::uint8_t* codes, float* descale) const;
   float head_amax(std::int64_t b, std::int64_t h) const;
-  float descale_of_nothing() const;
+  float descale_of_nothing(std::int64_t b, std::int64_t h) const;
 
   const AttentionProblem& problem_;
   const Operand& operand_;

@@ -176,6 +176,23 @@ TEST(Quantize, RowsPastTheKeyLengthAreCodeZeroWhateverTheyHold) {
   }
 }
 
+TEST(Quantize, ATensorsDescaleIsThatOfAllItsKeysWhicheverEntryHasNone) {
+  for (const std::vector<std::int64_t>& lengths : {std::vector<std::int64_t>{130, 0}, {0, 130}}) {
+    Inputs x({});
+    QuantizeParams p = x.params(parse_recipe("per_tensor"));
+    p.key_lengths = lengths;
+    const QuantizedQkv out = quantize(p);
+    const std::int64_t entry = x.shape.sk * x.shape.hkv * x.shape.d,
+                       from = lengths[0] == 0 ? entry : 0;
+    float most = 0;
+    for (std::int64_t i = from; i < from + 130 * x.shape.hkv * x.shape.d; ++i) {
+      most = std::max(most, std::fabs(x.k[static_cast<std::size_t>(i)]));
+    }
+    ASSERT_EQ(out.k.descale.size(), 1U);
+    EXPECT_EQ(out.k.descale[0], most / 448.0f);
+  }
+}
+
 TEST(Quantize, NonFiniteElementsBecomeNanAndDoNotFlattenTheirBlock) {
   Shape n;
   Inputs inputs(n);
