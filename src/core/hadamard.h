@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "core/quant_block.h"
+#include "core/split_mix.h"
 
 namespace octavo {
 
@@ -29,15 +30,6 @@ constexpr float hadamard_norm(int n) {
   const int log2n = std::countr_zero(static_cast<unsigned>(n));
   const float half_powers = 1.0f / static_cast<float>(1 << (log2n / 2));
   return (log2n % 2 == 0) ? half_powers : half_powers * 0x1.6a09e6p-1f;  // sqrt(1/2)
-}
-
-/// One step of SplitMix64 (Steele, Lea, Flood 2014): the state advances, a mixed word returns.
-constexpr std::uint64_t split_mix(std::uint64_t& state) {
-  state += 0x9e3779b97f4a7c15ull;
-  std::uint64_t z = state;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
 }
 
 /// Sign bits of 256 channels: channel c is negated where bit c % 64 of word c / 64 is set.

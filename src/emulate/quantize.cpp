@@ -66,7 +66,11 @@ Granularity OperandQuantiser::granularity() const { return granularity_; }
 
 const float* OperandQuantiser::mean(std::int64_t b, std::int64_t h) const {
   if (means_.empty()) return nullptr;
-  return means_[static_cast<std::size_t>(b * operand_.x.shape[2] + h)].data();
+  return means_[entry(b, h)].data();
+}
+
+std::size_t OperandQuantiser::entry(std::int64_t b, std::int64_t h) const {
+  return static_cast<std::size_t>(b * operand_.x.shape[2] + h);
 }
 
 void OperandQuantiser::prepare(int threads) {
@@ -129,8 +133,7 @@ float OperandQuantiser::head_amax(std::int64_t b, std::int64_t h) const {
 float OperandQuantiser::descale_of_nothing(std::int64_t b, std::int64_t h) const {
   if (!is_quantised(format())) return 1.0f;
   if (amax_.empty()) return scale(0.0f, format(), 1.0f).descale;
-  const auto entry = static_cast<std::size_t>(b * operand_.x.shape[2] + h);
-  return scale(amax_[entry], format(), norm_).descale;
+  return scale(amax_[entry(b, h)], format(), norm_).descale;
 }
 
 void OperandQuantiser::rows(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t count,
@@ -148,8 +151,8 @@ void OperandQuantiser::rows(std::int64_t b, std::int64_t h, std::int64_t row, st
     for (std::int64_t i = 0; i < n; ++i) {
       transformed_row(b, h, row + first + i, values.data() + i * padded_d());
     }
-    const float a = amax_.empty() ? amax(values.data(), n * padded_d(), format())
-                                  : amax_[static_cast<std::size_t>(b * operand_.x.shape[2] + h)];
+    const float a =
+        amax_.empty() ? amax(values.data(), n * padded_d(), format()) : amax_[entry(b, h)];
     const ScalePair pair = scale(a, format(), norm_);
     cast(values.data(), n * padded_d(), pair.scale, format(), codes + first * padded_d(), counts);
     std::fill(descale + first, descale + first + n, pair.descale);

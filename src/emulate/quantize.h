@@ -48,6 +48,8 @@ class OperandQuantiser {
   void pass_through(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t count,
                     std::uint8_t* codes, float* descale) const;
   float head_amax(std::int64_t b, std::int64_t h) const;
+  /// Of means_ and amax_.
+  std::size_t entry(std::int64_t b, std::int64_t h) const;
   float descale_of_nothing(std::int64_t b, std::int64_t h) const;
 
   const AttentionProblem& problem_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/half.h"
+#include "gpu/captured_graph.h"
 #include "gpu/device_memory.h"
 #include "octavo/cuda.h"
 #include "octavo/error.h"
@@ -397,16 +398,9 @@ constexpr double kSame = 2e-3;  // emulation_bounds
 
 void expect_graph_replays(const std::string& how) {
   Call call(parse("s500 h2 causal" + how));
-  cudaStream_t stream;
-  sm90::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  call.run(stream);  // loads the kernels
-  sm90::check(cudaStreamSynchronize(stream), "first run");
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  sm90::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
-  call.run(stream);
-  sm90::check(cudaStreamEndCapture(stream, &graph), "capture");
-  sm90::check(cudaGraphInstantiate(&executable, graph, 0), "graph");
+  call.run(nullptr);  // loads the kernels
+  sm90::check(cudaDeviceSynchronize(), "first run");
+  const CapturedGraph graph([&](cudaStream_t stream) { call.run(stream); });
   for (const char* line : {"s500 h2 causal seed=3", "s500 h2 causal dist=wide seed=4"}) {
     const Problem p = parse(line + how);
     const workload::Inputs inputs = workload::generate(p);
@@ -415,14 +409,11 @@ void expect_graph_replays(const std::string& how) {
       call.memory[i]->upload(views[i]->data, static_cast<std::size_t>(views[i]->numel()) * 2);
     }
     call.out->poison();
-    sm90::check(cudaGraphLaunch(executable, stream), "replay");
+    graph.replay();
     EXPECT_LT(relative_l2(call.result(), emulated(p, inputs)), kSame) << line;
     call.out->expect_guard_untouched();
     call.workspace->expect_guard_untouched();
   }
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  cudaStreamDestroy(stream);
 }
 
 TEST(AttentionGpu, GraphReplaysWithNewContents) {
@@ -768,9 +759,9 @@ class RelayCall {
     }
     batons_ = std::make_unique<DeviceBytes>(bytes_);
   }
+  /// Of the workspace that a relay takes; with fewer there is none.
   std::size_t bytes() const { return bytes_; }
 
-  void run(cudaStream_t stream, bool relay) const { run(stream, relay ? bytes_ : 0); }
   void run(cudaStream_t stream, std::size_t bytes) const {
     void* workspace = bytes > 0 ? batons_->get() : nullptr;
     if (quantised_ == nullptr) {
@@ -779,9 +770,9 @@ class RelayCall {
       attention_on_device(params_, qkv_, workspace, bytes, stream);
     }
   }
-  Bits bits(bool relay) const {
+  Bits bits(std::size_t bytes) const {
     forget();
-    run(nullptr, relay);
+    run(nullptr, bytes);
     return result();
   }
   Bits result() const {
@@ -805,10 +796,10 @@ class RelayCall {
   std::size_t bytes_ = 0;
 };
 
-/// `items` more than the device works on at a time: of one row tile a head, or of two.
-std::string heads_for(int row_tiles, int more) {
-  const int heads = (sm90::multiprocessors() + more) / row_tiles;
-  return "hq" + std::to_string(heads) + " hkv1 ";
+/// Heads of so many row tiles each that there are eight items more than the device works on at a
+/// time.
+std::string heads_of(int row_tiles) {
+  return "hq" + std::to_string((sm90::multiprocessors() + 8) / row_tiles) + " hkv1 ";
 }
 
 TEST(AttentionGpu, ItemsThatChangeHandsAreBitEqual) {
@@ -824,14 +815,13 @@ TEST(AttentionGpu, ItemsThatChangeHandsAreBitEqual) {
   }
   for (const std::string& line : lines) {
     // On 132 multiprocessors 140 items, or 70 of pairs of thread blocks.
-    for (const std::string& shape :
-         {"sq200 sk999 " + heads_for(2, 8), "sq100 sk999 " + heads_for(1, 8)}) {
+    for (const std::string& shape : {"sq200 sk999 " + heads_of(2), "sq100 sk999 " + heads_of(1)}) {
       const RelayCall call(parse(shape + line));
       ASSERT_GT(call.bytes(), 0U) << shape << line << ": no relay";
-      const Bits whole = call.bits(false);
+      const Bits whole = call.bits(0);
       // The batons of a call are in the memory of the next: they must not be taken for its own.
       for (int i = 0; i < 3; ++i) {
-        EXPECT_TRUE(call.bits(true) == whole) << shape << line << ", call " << i;
+        EXPECT_TRUE(call.bits(call.bytes()) == whole) << shape << line << ", call " << i;
       }
     }
   }
@@ -840,40 +830,28 @@ TEST(AttentionGpu, ItemsThatChangeHandsAreBitEqual) {
 TEST(AttentionGpu, ARelayCanBeReplayed) {
   for (const char* kind :
        {"recipe=block softmax=direct", "d256 softmax=direct", "precision=bf16"}) {
-    const RelayCall call(parse("sq200 sk999 " + heads_for(2, 8) + kind));
+    const RelayCall call(parse("sq200 sk999 " + heads_of(2) + kind));
     ASSERT_GT(call.bytes(), 0U) << kind << ": no relay";
-    const Bits whole = call.bits(false);
-    cudaStream_t stream;
-    sm90::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    sm90::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
-    call.run(stream, true);
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    sm90::check(cudaStreamEndCapture(stream, &graph), "capture");
-    sm90::check(cudaGraphInstantiate(&executable, graph, 0), "instantiating");
+    const Bits whole = call.bits(0);
+    const CapturedGraph graph([&](cudaStream_t stream) { call.run(stream, call.bytes()); });
     for (int i = 0; i < 20; ++i) {
       call.forget();
-      sm90::check(cudaGraphLaunch(executable, stream), "replay");
+      graph.replay();
       EXPECT_TRUE(call.result() == whole) << kind << ", replay " << i;
     }
-    sm90::check(cudaGraphExecDestroy(executable), "graph");
-    sm90::check(cudaGraphDestroy(graph), "graph");
-    sm90::check(cudaStreamDestroy(stream), "stream");
   }
 }
 
 TEST(AttentionGpu, NoRelayWhereItemsDifferOrThereIsNoRoom) {
-  const std::string shape = "sq200 sk999 " + heads_for(2, 8);
+  const std::string shape = "sq200 sk999 " + heads_of(2);
   for (const char* kind :
        {"recipe=block causal", "recipe=block window=100,100", "recipe=block softcap=20",
         "b2 recipe=block lens=999,700", "precision=bf16 causal"}) {
     EXPECT_EQ(RelayCall(parse(shape + kind)).bytes(), 0U) << kind;
   }
   const RelayCall call(parse(shape + "recipe=block"));
-  const Bits whole = call.bits(false);
-  call.forget();
-  call.run(nullptr, call.bytes() - 1);
-  EXPECT_TRUE(call.result() == whole);
+  ASSERT_GT(call.bytes(), 0U);
+  EXPECT_TRUE(call.bits(call.bytes() - 1) == call.bits(0));
 }
 
 /// Many short batch entries: offsets beyond 2^31 bytes of scores never exist, but b * h * s does.

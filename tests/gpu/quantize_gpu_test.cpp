@@ -9,6 +9,7 @@
 #include "core/half.h"
 #include "core/kv_order.h"
 #include "core/quant_block.h"
+#include "gpu/captured_graph.h"
 #include "gpu/device_memory.h"
 #include "octavo/cuda.h"
 #include "support/random.h"
@@ -453,23 +454,17 @@ TEST_F(QuantizeGpu, AGraphReplaysWithNewContentsAndLengths) {
   DeviceBytes workspace(quantize_workspace_bytes(device));
   const auto* device_lengths = static_cast<const std::int32_t*>(lengths.get());
 
-  cudaStream_t stream;
-  sm90::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  sm90::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
-  const DeviceQkv gpu =
-      quantize_on_device(device, workspace.get(), workspace.size(), stream, device_lengths);
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  sm90::check(cudaStreamEndCapture(stream, &graph), "end of capture");
-  sm90::check(cudaGraphInstantiate(&executable, graph, 0), "instantiating");
+  DeviceQkv gpu;
+  const CapturedGraph graph([&](cudaStream_t stream) {
+    gpu = quantize_on_device(device, workspace.get(), workspace.size(), stream, device_lengths);
+  });
 
   for (const auto& [contents, keys] : {std::pair{&first, 130}, std::pair{&second, 97}}) {
     const std::int32_t host_lengths[2] = {keys, 130};
     input.upload(contents->bytes().data(), contents->bytes().size());
     lengths.upload(host_lengths, sizeof host_lengths);
     workspace.poison();
-    sm90::check(cudaGraphLaunch(executable, stream), "replay");
-    sm90::check(cudaStreamSynchronize(stream), "replay");
+    graph.replay();
     QuantizeParams host;
     host.recipe = n.recipe;
     host.key_lengths = {keys, 130};
@@ -482,9 +477,6 @@ TEST_F(QuantizeGpu, AGraphReplaysWithNewContentsAndLengths) {
     expect_same(descales(gpu.q), cpu.q.descale, "descales of q");
     expect_same(descales(gpu.k), cpu.k.descale, "descales of k");
   }
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  cudaStreamDestroy(stream);
 }
 
 TEST_F(QuantizeGpu, TwoStreamsAtOnceDoNotDisturbEachOther) {

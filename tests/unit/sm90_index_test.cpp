@@ -82,6 +82,16 @@ TEST(Sm90Fragment, OperandOfPTakesTheScoresOfTheKeysThatStandInV) {
 
 // ---- Schedule
 
+TEST(Sm90Fragment, UnitsLieWhereThe128ByteSwizzlePutsThem) {
+  // Address bits 4 to 6 are exchanged by bits 7 to 9 (PTX ISA, "Shared Memory Matrix Layout").
+  for (int row = 0; row < kWarpgroupRows; ++row) {
+    for (int unit = 0; unit < 8; ++unit) {
+      const int plain = row * 128 + unit * 16;
+      EXPECT_EQ(swizzled_offset(row, unit), plain ^ (plain >> 3 & 0x70));
+    }
+  }
+}
+
 constexpr int kSms = 132;
 
 /// The items of every block, in its order. As many rounds as the kernel takes.

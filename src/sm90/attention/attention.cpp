@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/copy_engine.h"
-#include "core/hadamard.h"
 #include "core/softmax_constants.h"
+#include "core/split_mix.h"
 #include "core/tile_table.h"
 #include "core/validate.h"
 #include "octavo/error.h"

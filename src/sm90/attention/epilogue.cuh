@@ -146,7 +146,7 @@ __device__ inline void stage_rows(const float (&o)[kCount], const float (&factor
                                     pack(o[r + 2] * factor[1], o[r + 3] * factor[1], Type{}),
                                     pack(o[r + 4] * factor[0], o[r + 5] * factor[0], Type{}),
                                     pack(o[r + 6] * factor[1], o[r + 7] * factor[1], Type{})};
-    ptx::stmatrix_x4(rows + row * 128 + (((r - kFirst) / 4 + unit) ^ (row % 8)) * 16, words);
+    ptx::stmatrix_x4(rows + swizzled_offset(row, (r - kFirst) / 4 + unit), words);
   }
 }
 

@@ -98,7 +98,7 @@ class Producer {
  private:
   using Cluster = sm90::Cluster<Traits::kCluster>;
 
-  // Rows of 16 bits have no unit; where descales of V are folded, rows have units of their own.
+  // Rows of 16 bits have no unit.
   static constexpr bool kHasUnit = Traits::kRelays && !Traits::k16Bit;
 
   __device__ Baton<Traits> baton(int index) const { return {args_, index, Cluster::rank()}; }

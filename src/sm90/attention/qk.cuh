@@ -83,12 +83,12 @@ class QueriesInRegisters {
   __device__ void begin(const std::uint8_t* q, std::uint32_t) {
     constexpr int kPiece = kWarpgroupRows * 128;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int row = static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32 * kWarpRows + lane % 16;
+    const int row =
+        static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32 * kWarpRows + lane % kWarpRows;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const int unit = step % 4 * 2 + lane / 16;
-      ptx::ldmatrix_x4(fragments_ + 4 * step,
-                       q + step / 4 * kPiece + row * 128 + (unit ^ (row % 8)) * 16);
+      const int unit = step % 4 * 2 + lane / kWarpRows;
+      ptx::ldmatrix_x4(fragments_ + 4 * step, q + step / 4 * kPiece + swizzled_offset(row, unit));
     }
   }
 

@@ -20,6 +20,10 @@ constexpr int fragment_half(int r) { return r / 2 % 2; }
 constexpr int fragment_column(int r) { return r / 4 * 8 + r % 2; }
 constexpr int fragment_first_column(int thread) { return thread % 4 * 2; }
 
+/// Where 16 bytes, the unit-th eighth of a row, lie in a piece of rows of 128 bytes that the copy
+/// engine swizzles.
+constexpr int swizzled_offset(int row, int unit) { return row * 128 + (unit ^ (row % 8)) * 16; }
+
 /// The register of an accumulator of scores that byte `byte` of word `word` of an FP8 A operand
 /// takes (core/kv_order.h): word 4 s + 2 v + half of product s has keys 32 s + 16 v + ..
 constexpr int score_of_operand(int word, int byte) {
