@@ -23,7 +23,7 @@ namespace octavo::sm90 {
 
 /// A thread's first row of the warpgroup's 64; the other is 8 below.
 __device__ inline int own_row(int thread = static_cast<int>(threadIdx.x)) {
-  return fragment_row(thread % kWarpgroupThreads);
+  return fragment_row(static_cast<int>(static_cast<unsigned>(thread) % kWarpgroupThreads));
 }
 
 /// core/softmax_constants.h, clamp_factor.

@@ -66,8 +66,8 @@ __device__ inline void row_max(const float (&s)[Traits::kScores], const SoftmaxS
   largest[0] = __int_as_float(bits[0]);
   largest[1] = __int_as_float(bits[1]);
   if constexpr (Traits::kScoreZero > 0) return;
-  const bool unknown = ((bits[0] < 0) & (state.m[0] < 0)) | ((bits[1] < 0) & (state.m[1] < 0));
-  if (__any_sync(0xffffffffu, unknown)) [[unlikely]] {
+  if (!__all_sync(0xffffffffu, fmaxf(largest[0], state.m[0]) >= 0 &&
+                                   fmaxf(largest[1], state.m[1]) >= 0)) [[unlikely]] {
     largest[0] = quad_max(max_of_floats<0>(s));
     largest[1] = quad_max(max_of_floats<1>(s));
   }

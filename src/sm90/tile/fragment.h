@@ -10,15 +10,21 @@ inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kWarpRows = kWarpgroupRows / 4;
 
-/// A thread's two rows are fragment_row(t) and fragment_row(t) + 8.
-constexpr int fragment_row(int thread) { return thread / 32 * kWarpRows + thread % 32 / 4; }
+/// A thread's two rows are fragment_row(t) and fragment_row(t) + 8. Of a thread block's threads, 0
+/// <= t; unsigned, since signed division by powers of two takes four instructions.
+constexpr int fragment_row(int thread) {
+  const auto t = static_cast<unsigned>(thread);
+  return static_cast<int>(t / 32 * kWarpRows + t % 32 / 4);
+}
 
 /// Which of the thread's two rows register `r` belongs to.
 constexpr int fragment_half(int r) { return r / 2 % 2; }
 
 /// The column of register `r`, less the thread's first column.
 constexpr int fragment_column(int r) { return r / 4 * 8 + r % 2; }
-constexpr int fragment_first_column(int thread) { return thread % 4 * 2; }
+constexpr int fragment_first_column(int thread) {
+  return static_cast<int>(static_cast<unsigned>(thread) % 4 * 2);
+}
 
 /// Where 16 bytes, the unit-th eighth of a row, lie in a piece of rows of 128 bytes that the copy
 /// engine swizzles.
