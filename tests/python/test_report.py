@@ -190,8 +190,10 @@ def test_transforms_are_those_of_the_library(d, lengths, recipe):
             n = 40 if name == "q" else (lengths or (300, 300))[i]
             error = np.abs(values[i, :n] - codes[i, :n])
             largest = np.abs(values).max()
-            step = largest / 254 if recipe == "default" else np.abs(values[i, :n]) / 16 + largest * 2.0**-18
-            assert (error <= step * (1 + 1e-3)).all()
+            # FP32 is rotated in 16 bits: 2^-18 of an element, of n of which this is the sum over sqrt(n).
+            kept = largest * 2.0**-14
+            step = largest / 254 if recipe == "default" else np.abs(values[i, :n]) / 16
+            assert (error <= step + kept).all()
 
 
 def test_codes_are_counted():
