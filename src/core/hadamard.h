@@ -9,9 +9,13 @@
 // ("incoherent processing": Chee et al. 2023, QuIP; Shah et al. 2024, FlashAttention-3,
 // section 3.3).
 //
-// Bits are part of the format: each channel times its sign, before a position embedding turns the
-// row (core/rope.h); then stages (a, b) <- (a + b, a - b) in FP32 at distances 8, 16, .., n / 2 and
-// then 1, 2, 4.
+// Bits are part of the format, and made for tensor cores:
+//   1. each channel is negated or not, and rounded to the operand's type, BF16 or FP16, which
+//      matters behind a position embedding; FP32 x becomes BF16(x) and BF16(x - BF16(x)), 16 bits
+//      in all;
+//   2. sums of 16 channels, as a Hopper tensor core adds up 16-bit products (hadamard.cpp): over
+//      channel bit 0 and the three highest bits of a block; FP32's two sums are added;
+//   3. stages (a, b) <- (a + b, a - b) in FP32 at the distances that are left: 2, 4, .., n / 16.
 #pragma once
 
 #include <bit>
@@ -49,8 +53,7 @@ constexpr ScalePair scale_of(float amax, DType format, float norm) {
   return {pair.scale * norm, pair.descale};
 }
 
-/// D and H on one row in place, as defined above: the scalar form the others must equal.
-void apply_signs(float* x, int padded_d, const SignBits& signs);
-void hadamard_row(float* x, int padded_d);
+/// One row of an operand of type bf16, f16 or f32 in place.
+void rotate_row(float* x, int padded_d, const SignBits& signs, DType type);
 
 }  // namespace octavo

@@ -7,7 +7,8 @@
 //
 // Each run is summed by 4 lanes: lane i has key i, and lanes are added pairwise at distances 2, 1.
 // The runs' sums are added by the same lanes (lane i has runs i, i + 4, .. in this order) and tree,
-// and divided by the number of keys in all runs. All in FP32. Where K is rotated, so is its mean.
+// and divided by the number of keys in all runs. All in FP32. Where K is rotated, so is its mean,
+// as a row in FP32.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +39,10 @@ constexpr std::int64_t mean_keys(std::int64_t keys) {
   return whole * kMeanRunKeys + mean_run_end(whole * distance, keys) - whole * distance;
 }
 
-/// q . mean is summed in four parts, each by fused multiply-adds in order of channels, and those as
-/// (0 + 1) + (2 + 3). Part i has runs i, i + 4, .. of this many channels: what one of the four
-/// threads of a row holds.
-inline constexpr int kDotRun = 8;
+/// q . mean is summed in eight parts, each by fused multiply-adds in order of channels, and those
+/// as
+/// ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). Part i has the i-th eighth of each Hadamard block:
+/// what one of the eight threads of a rotated row holds.
+inline constexpr int kDotParts = 8;
 
 }  // namespace octavo

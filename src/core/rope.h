@@ -3,15 +3,12 @@
 //
 //   x1 <- fma(x1, cos, -(x2 sin))      x2 <- fma(x2, cos, x1 sin)
 //
-// over pairs (x1, x2) of channels; the order of roundings is part of the definition. Rows that have
-// the signs s1, s2 of a rotation already (core/hadamard.h) are turned by s1 s2 sin: the same values
-// with those signs.
+// over pairs (x1, x2) of channels; the order of roundings is part of the definition.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
-#include "core/hadamard.h"
 #include "octavo/quantize.h"
 
 namespace octavo {
@@ -23,15 +20,6 @@ struct Pair {
 /// Channels of pair i of rotary_dim / 2 = half pairs.
 constexpr Pair rope_pair(RopeStyle style, std::int64_t i, std::int64_t half) {
   return style == RopeStyle::interleaved ? Pair{2 * i, 2 * i + 1} : Pair{i, i + half};
-}
-
-/// Sines for rows that have the signs of a rotation.
-inline void sign_sines(float* sin, std::int64_t half, RopeStyle style, const SignBits& signs) {
-  for (std::int64_t i = 0; i < half; ++i) {
-    const Pair at = rope_pair(style, i, half);
-    const bool first = signs.negative(static_cast<int>(at.first));
-    if (first != signs.negative(static_cast<int>(at.second))) sin[i] = -sin[i];
-  }
 }
 
 inline void rope_row(float* x, const float* cos, const float* sin, std::int64_t half,

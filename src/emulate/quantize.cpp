@@ -82,7 +82,7 @@ void OperandQuantiser::prepare(int threads) {
     parallel_for(entries, threads, [&](std::int64_t i, int) {
       const std::int64_t b = i / heads;
       std::vector<float> mean = key_mean(source_, b, i % heads, length(b));
-      if (signs_) rotate(mean.data(), padded_d(), *signs_);
+      if (signs_) rotate(mean.data(), padded_d(), *signs_, DType::f32);
       means_[static_cast<std::size_t>(i)] = std::move(mean);
     });
   }
@@ -99,8 +99,8 @@ void OperandQuantiser::prepare(int threads) {
 
 void OperandQuantiser::rotated_row(std::int64_t b, std::int64_t h, std::int64_t row,
                                    float* out) const {
-  source_.row(b, h, row, out, signs_ ? &*signs_ : nullptr);
-  if (signs_) hadamard_row(out, padded_d());
+  source_.row(b, h, row, out);
+  if (signs_) rotate(out, padded_d(), *signs_, source_.dtype());
 }
 
 void OperandQuantiser::transformed_row(std::int64_t b, std::int64_t h, std::int64_t row,

@@ -17,21 +17,18 @@ RowSource::RowSource(const AttentionProblem& problem, Role role)
   offset_ = role == Role::q ? rope_->q_offset : rope_->k_offset;
 }
 
-void RowSource::row(std::int64_t b, std::int64_t h, std::int64_t row, float* out,
-                    const SignBits* signs) const {
+void RowSource::row(std::int64_t b, std::int64_t h, std::int64_t row, float* out) const {
   const std::int64_t d = x_.shape[3];
   load_row(row_pointer(x_, b, row, h), x_.dtype, d, out);
   std::fill(out + d, out + padded_d_, 0.0f);
-  if (signs != nullptr) apply_signs(out, padded_d_, *signs);
-  if (rope_) embed(row, out, signs);
+  if (rope_) embed(row, out);
 }
 
-void RowSource::embed(std::int64_t row, float* x, const SignBits* signs) const {
+void RowSource::embed(std::int64_t row, float* x) const {
   const std::int64_t half = rope_->cos.shape[1];
   float cos[kMaxHeadDim / 2], sin[kMaxHeadDim / 2];
   load_table_row(rope_->cos, offset_ + row, cos);
   load_table_row(rope_->sin, offset_ + row, sin);
-  if (signs != nullptr) sign_sines(sin, half, rope_->style, *signs);
   rope_row(x, cos, sin, half, rope_->style);
 }
 

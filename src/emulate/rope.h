@@ -4,7 +4,6 @@
 // this.
 #pragma once
 
-#include "core/hadamard.h"
 #include "core/problem.h"
 
 namespace octavo::emulate {
@@ -15,13 +14,13 @@ class RowSource {
 
   RowSource(const AttentionProblem& problem, Role role);
 
-  /// Row `row` of (b, h): padded_d() values, with the signs of a rotation where given.
-  void row(std::int64_t b, std::int64_t h, std::int64_t row, float* out,
-           const SignBits* signs = nullptr) const;
+  /// Row `row` of (b, h): padded_d() values.
+  void row(std::int64_t b, std::int64_t h, std::int64_t row, float* out) const;
   int padded_d() const { return padded_d_; }
+  DType dtype() const { return x_.dtype; }
 
  private:
-  void embed(std::int64_t row, float* x, const SignBits* signs) const;
+  void embed(std::int64_t row, float* x) const;
 
   TensorView x_;
   std::optional<Rope> rope_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/hadamard.h"
 #include "core/key_mean.h"
 #include "core/quant_block.h"
 
@@ -50,12 +51,13 @@ std::vector<float> key_mean(const RowSource& k, std::int64_t b, std::int64_t h, 
 }
 
 float dot_mean(const float* x, const float* mean, int padded_d) {
-  float sum[4] = {};
+  const int run = hadamard_size(padded_d) / kDotParts;
+  float sum[kDotParts] = {};
   for (int c = 0; c < padded_d; ++c) {
-    float& part = sum[c / kDotRun % 4];
+    float& part = sum[c / run % kDotParts];
     part = std::fma(x[c], mean[c], part);
   }
-  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
 }  // namespace octavo::emulate

@@ -48,10 +48,14 @@ __device__ bool rows_amax(const float (&x)[kRows][kCount], DType format, float (
   return true;
 }
 
-/// Largest of a value over the four threads of a row of Q or K.
-__device__ inline float row_max(float a) {
-  a = ptx::max_nan(a, __shfl_xor_sync(0xffffffffu, a, 1));
-  return ptx::max_nan(a, __shfl_xor_sync(0xffffffffu, a, 2));
+/// Largest of a value over the threads of a row of Q or K, kNear .. kFar lanes apart.
+template <int kNear, int kFar>
+__device__ float lanes_max(float a) {
+#pragma unroll
+  for (int distance = kNear; distance <= kFar; distance *= 2) {
+    a = ptx::max_nan(a, __shfl_xor_sync(0xffffffffu, a, distance));
+  }
+  return a;
 }
 
 /// Largest of a value over each `kGroup` neighbouring warps. All threads call. `storage` holds one

@@ -51,13 +51,15 @@ __device__ inline std::uint32_t cast4<Int8>(float a, float b, float c, float d) 
                      __byte_perm(__float_as_uint(c), __float_as_uint(d), 0x0040), 0x5410);
 }
 
-/// Eight channels of a row.
-template <typename Format>
-__device__ uint2 cast_unit(const float (&x)[kChannels], float scale) {
-  float y[kChannels];
+/// Neighbouring channels of a row.
+template <typename Format, int kCount>
+__device__ void cast_run(const float (&x)[kCount], float scale,
+                         std::uint32_t (&codes)[kCount / 4]) {
 #pragma unroll
-  for (int j = 0; j < kChannels; ++j) y[j] = scaled<Format>(x[j], scale);
-  return {cast4<Format>(y[0], y[1], y[2], y[3]), cast4<Format>(y[4], y[5], y[6], y[7])};
+  for (int j = 0; j < kCount; j += 4) {
+    codes[j / 4] = cast4<Format>(scaled<Format>(x[j], scale), scaled<Format>(x[j + 1], scale),
+                                 scaled<Format>(x[j + 2], scale), scaled<Format>(x[j + 3], scale));
+  }
 }
 
 }  // namespace octavo::sm90

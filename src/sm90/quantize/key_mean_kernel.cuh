@@ -68,13 +68,12 @@ struct MeanWithRope {
       if (pair >= rope.half) continue;
       const float4 c = table_values(rope.cos, rope, cos + pair);
       const float4 s = table_values(rope.sin, rope, sin + pair);
+      const float cs[4] = {c.x, c.y, c.z, c.w}, sn[4] = {s.x, s.y, s.z, s.w};
       if (rope.interleaved) {
-        turn_unit(x[i], c, s);
+        turn_neighbours(x[i], cs, sn);
       } else {
-        turn_pair(x[0][4 * i], x[1][4 * i], c.x, s.x);
-        turn_pair(x[0][4 * i + 1], x[1][4 * i + 1], c.y, s.y);
-        turn_pair(x[0][4 * i + 2], x[1][4 * i + 2], c.z, s.z);
-        turn_pair(x[0][4 * i + 3], x[1][4 * i + 3], c.w, s.w);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) turn_pair(x[0][4 * i + j], x[1][4 * i + j], cs[j], sn[j]);
       }
     }
   }
@@ -100,7 +99,7 @@ template <int kBytes, typename Turn, int kStep = 1, typename Place>
 __device__ void sum_keys(const QuantizeArgs& args, const Place& at, int first, int keys,
                          const MeanUnits<kBytes> (&units)[kMeanRunKeys], UnitPair& sum, int i = 0) {
   if constexpr (kStep == kMeanRunKeys) {
-    unpack(units[i], args.k.dtype, NoFlip(), sum);
+    unpack(units[i], args.k.dtype, sum);
     if (first + i < keys) Turn::turn(args.rope, at, first + i, sum);
 #pragma unroll
     for (auto& unit : sum) {
@@ -151,37 +150,49 @@ __device__ float sum_of_runs(const float (&runs)[kMeanRuns][kD], int channel) {
   return lane[0];
 }
 
-/// Rotates a row in place; one warp calls. A thread has every 32nd channel.
+/// Rotates a row in place; one warp calls. Where a group of rows has its eight rows in the columns
+/// of a product, one row has its pairs of neighbours there.
 template <int kD>
 __device__ void rotate_by_warp(const SignBits& signs, float (&row)[kD]) {
-  constexpr int kOwn = kD / 32, kSize = hadamard_size(kD);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  float x[kOwn];
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    x[i] = flipped(row[lane + 32 * i], sign_bit(signs, lane + 32 * i));
-  }
-  const auto across = [&](int distance) {
-    const float sign = (lane & distance) != 0 ? -1.0f : 1.0f;
-#pragma unroll
-    for (float& y : x) y = fmaf(y, sign, __shfl_xor_sync(0xffffffffu, y, distance));
+  using Shape = TileShape<kD>;
+  constexpr int kPairs = Shape::kRun / 2, kColumns = Shape::kBlocks * kPairs;
+  constexpr int kProducts = (kColumns + 7) / 8;
+  const int lane = static_cast<int>(threadIdx.x), g = lane / 4, t = lane % 4;
+  const HadamardSigns<DType::bf16> hadamard(lane);
+  // First channel of the pair of a column, in the n-th eighth of its block.
+  const auto channel = [](int column, int n) {
+    return column / kPairs * Shape::kBlock + n * Shape::kRun + column % kPairs * 2;
   };
-  across(8);
-  across(16);
+  const auto parts = [&](int column, int n) {
+    const int c = channel(column, n);
+    const std::uint32_t low = signs.negative(c) ? 0x8000u : 0;
+    const std::uint32_t high = signs.negative(c + 1) ? 0x80000000u : 0;
+    return Parts(row[c], row[c + 1], low | high);
+  };
+  float sum[kProducts][4];
 #pragma unroll
-  for (int h = 1; h < kSize / 32; h *= 2) {
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      if ((i & h) == 0) butterfly(x[i], x[i + h]);
-    }
+  for (int p = 0; p < kProducts; ++p) {
+    const int column = min(8 * p + g, kColumns - 1);
+    multiply_parts(hadamard, parts(column, t), parts(column, t + 4), sum[p]);
   }
-  for (int h = 1; h < kChannels; h *= 2) across(h);
+  __syncwarp();
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) row[lane + 32 * i] = x[i];
+  for (int i = 0; i < 4 * kProducts; ++i) {
+    const int column = i / 4 * 8 + 2 * t + i % 2;
+    if (column < kColumns) row[channel(column, g) + i / 2 % 2] = sum[i / 4][i % 4];
+  }
+  __syncwarp();
+  if (lane >= 8 * Shape::kBlocks) return;
+  float(&run)[Shape::kRun] = reinterpret_cast<float(&)[Shape::kRun]>(row[lane * Shape::kRun]);
+  float x[Shape::kRun];
+#pragma unroll
+  for (int c = 0; c < Shape::kRun; ++c) x[c] = run[c];
+  add_between_registers(x);
+#pragma unroll
+  for (int c = 0; c < Shape::kRun; ++c) run[c] = x[c];
 }
 
-/// The mean of head `head` (counted over all batch entries) from the sums of its runs, with the
-/// signs of rotated values.
+/// The mean of head `head` (counted over all batch entries) from the sums of its runs.
 template <int kD>
 __device__ void finish_mean(const QuantizeArgs& args, int head, int keys, MeanShared<kD>& shared) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -192,11 +203,10 @@ __device__ void finish_mean(const QuantizeArgs& args, int head, int keys, MeanSh
   __syncthreads();
   if (thread >= 32) return;
   if (args.rotate) rotate_by_warp<kD>(args.signs, shared.mean);
+  __syncwarp();
   float* out = args.mean + std::int64_t{head} * kD;
 #pragma unroll
-  for (int c = thread; c < kD; c += 32) {
-    out[c] = flipped(shared.mean[c], rotation_sign<kD>(args, c));
-  }
+  for (int c = thread; c < kD; c += 32) out[c] = shared.mean[c];
 }
 
 template <int kD, int kBytes, typename Turn>

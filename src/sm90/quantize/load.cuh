@@ -16,25 +16,36 @@
 
 namespace octavo::sm90 {
 
-/// Eight elements of kBytes bytes as they lie in memory.
-template <int kBytes>
+/// Neighbouring elements of kBytes bytes as they lie in memory.
+template <int kBytes, int kPiece = kChannels>
 struct Unit {
-  static constexpr int kWords = kChannels * kBytes / 4;
+  static constexpr int kWords = kPiece * kBytes / 4;
   std::uint32_t word[kWords];
 };
 
-template <int kBytes>
-__device__ Unit<kBytes> load_unit(const char* x, bool wide) {
-  Unit<kBytes> unit;
-  if (wide) {
-#pragma unroll
-    for (int w = 0; w < Unit<kBytes>::kWords; w += 4) {
-      const uint4 v = *reinterpret_cast<const uint4*>(x + 4 * w);
-      unit.word[w] = v.x, unit.word[w + 1] = v.y, unit.word[w + 2] = v.z, unit.word[w + 3] = v.w;
-    }
+/// Where the unit is aligned.
+template <int kBytes, int kPiece>
+__device__ void load_wide(const void* x, Unit<kBytes, kPiece>& unit) {
+  if constexpr (Unit<kBytes, kPiece>::kWords == 2) {
+    const uint2 v = *static_cast<const uint2*>(x);
+    unit.word[0] = v.x, unit.word[1] = v.y;
   } else {
 #pragma unroll
-    for (int w = 0; w < Unit<kBytes>::kWords; ++w) {
+    for (int w = 0; w < Unit<kBytes, kPiece>::kWords; w += 4) {
+      const uint4 v = static_cast<const uint4*>(x)[w / 4];
+      unit.word[w] = v.x, unit.word[w + 1] = v.y, unit.word[w + 2] = v.z, unit.word[w + 3] = v.w;
+    }
+  }
+}
+
+template <int kBytes, int kPiece = kChannels>
+__device__ Unit<kBytes, kPiece> load_unit(const char* x, bool wide) {
+  Unit<kBytes, kPiece> unit;
+  if (wide) {
+    load_wide(x, unit);
+  } else {
+#pragma unroll
+    for (int w = 0; w < Unit<kBytes, kPiece>::kWords; ++w) {
       if constexpr (kBytes == 2) {
         const auto* half = reinterpret_cast<const std::uint16_t*>(x) + 2 * w;
         unit.word[w] = half[0] | static_cast<std::uint32_t>(half[1]) << 16;
@@ -50,35 +61,24 @@ __device__ inline float half_bits_to_float(std::uint32_t bits) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
 }
 
-__device__ inline float flipped(float x, std::uint32_t bits) {
-  return __uint_as_float(__float_as_uint(x) ^ bits);
-}
-
-/// No sign is changed.
-struct NoFlip {
-  __device__ std::uint32_t operator()(int, int) const { return 0; }
-};
-
-/// FP32 of kCount units, the type looked at once. `flip`: of channel j of unit i, the bits that are
-/// exchanged in the FP32 value: none or the sign, which costs BF16 no instruction.
-template <int kBytes, int kCount, typename Flip>
-__device__ void unpack(const Unit<kBytes> (&unit)[kCount], DType dtype, const Flip& flip,
-                       float (&x)[kCount][kChannels]) {
-  constexpr int kWords = Unit<kBytes>::kWords;
+/// FP32 of kCount units, the type looked at once.
+template <int kBytes, int kPiece, int kCount>
+__device__ void unpack(const Unit<kBytes, kPiece> (&unit)[kCount], DType dtype,
+                       float (&x)[kCount][kPiece]) {
+  constexpr int kWords = Unit<kBytes, kPiece>::kWords;
   if constexpr (kBytes == 4) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
 #pragma unroll
-      for (int j = 0; j < kWords; ++j) x[i][j] = __uint_as_float(unit[i].word[j] ^ flip(i, j));
+      for (int j = 0; j < kWords; ++j) x[i][j] = __uint_as_float(unit[i].word[j]);
     }
   } else if (dtype == DType::bf16) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
 #pragma unroll
       for (int w = 0; w < kWords; ++w) {
-        const std::uint32_t word = unit[i].word[w];
-        x[i][2 * w] = __uint_as_float(word * 0x10000u + flip(i, 2 * w));
-        x[i][2 * w + 1] = __uint_as_float((word & 0xffff0000u) ^ flip(i, 2 * w + 1));
+        x[i][2 * w] = __uint_as_float(unit[i].word[w] << 16);
+        x[i][2 * w + 1] = __uint_as_float(unit[i].word[w] & 0xffff0000u);
       }
     }
   } else {
@@ -86,9 +86,8 @@ __device__ void unpack(const Unit<kBytes> (&unit)[kCount], DType dtype, const Fl
     for (int i = 0; i < kCount; ++i) {
 #pragma unroll
       for (int w = 0; w < kWords; ++w) {
-        const std::uint32_t word = unit[i].word[w];
-        x[i][2 * w] = flipped(half_bits_to_float(word & 0xffffu), flip(i, 2 * w));
-        x[i][2 * w + 1] = flipped(half_bits_to_float(word >> 16), flip(i, 2 * w + 1));
+        x[i][2 * w] = half_bits_to_float(unit[i].word[w] & 0xffffu);
+        x[i][2 * w + 1] = half_bits_to_float(unit[i].word[w] >> 16);
       }
     }
   }
@@ -103,14 +102,15 @@ __device__ const char* element(const OperandArgs& operand, const RowBlock& rows,
              kBytes;
 }
 
-/// The units that `Place` gives each thread of a tile, head after head; those of rows past the
-/// valid ones and of channels past d are 0. kKeeps: there are registers for where copies go on.
-template <int kD, int kBytes, typename Place, bool kKeeps>
+/// The units that `Place` gives each thread of a tile, head after head, copied as `Copy` says;
+/// those of rows past the valid ones and of channels past d are 0. kKeeps: there are registers for
+/// where copies go on.
+template <int kD, int kBytes, typename Place, typename Copy, bool kKeeps>
 class Loader {
  public:
-  static constexpr int kCount = Place::kUnits;
-  using Units = Unit<kBytes>[kCount];
-  using Copy = typename Place::Copy;
+  static constexpr int kCopies = Copy::kUnits;
+  using Piece = Unit<kBytes, Place::kPiece>;
+  using Units = Piece[Place::kUnits];
 
   __device__ Loader(const OperandArgs& operand, const RowBlock& rows, char* slots)
       : operand_(operand),
@@ -126,10 +126,10 @@ class Loader {
     const Start at = kKeeps ? kept_ : Start(operand_, rows, copy);
     if constexpr (kKeeps) kept_.from += operand_.stride_h * kBytes;
     if (whole()) {
-      start_whole(at, std::make_integer_sequence<int, kCount>());
+      start_whole(at, std::make_integer_sequence<int, kCopies>());
     } else {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) {
+      for (int i = 0; i < kCopies; ++i) {
         ptx::cp_async_16(slots_ + (at.slot ^ Copy::slot_flip(i)) + Copy::slot_step(i),
                          row_address(at, i) + Copy::channel_step(i) * kBytes, inside(copy, i));
       }
@@ -141,20 +141,16 @@ class Loader {
   __device__ void finish(const RowBlock& rows, const Place& at, Units& units) {
     if (copies()) {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const uint4 v = *reinterpret_cast<const uint4*>(slots_ + at.slot(i));
-        units[i].word[0] = v.x, units[i].word[1] = v.y;
-        units[i].word[2] = v.z, units[i].word[3] = v.w;
-      }
+      for (int i = 0; i < Place::kUnits; ++i) load_wide(slots_ + at.slot(i), units[i]);
       return;
     }
     const char* from = element<kBytes>(operand_, rows, 0, 0);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
+    for (int i = 0; i < Place::kUnits; ++i) {
       units[i] = {};
       if (at.row(i) >= rows_ || at.channel(i) >= operand_.d) continue;
-      units[i] = load_unit<kBytes>(from + (at.row(i) * operand_.stride_s + at.channel(i)) * kBytes,
-                                   operand_.wide_loads);
+      units[i] = load_unit<kBytes, Place::kPiece>(
+          from + (at.row(i) * operand_.stride_s + at.channel(i)) * kBytes, operand_.wide_loads);
     }
   }
 

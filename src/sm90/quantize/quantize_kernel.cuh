@@ -8,6 +8,7 @@
 // while it works on one. V comes first: it needs no mean of K, which may still be on its way.
 #pragma once
 
+#include "sm90/ptx/shared_memory.cuh"
 #include "sm90/quantize/quantize_keys.cuh"
 #include "sm90/quantize/quantize_rows.cuh"
 
@@ -17,9 +18,7 @@ namespace octavo::sm90 {
 template <int kD, int kBytes>
 struct Shared {
   static constexpr int kSlots =
-      kBytes == 2 ? (ArrivalPlace<kD>::kUnits > KeyPatches<kD>::kUnits ? ArrivalPlace<kD>::kUnits
-                                                                       : KeyPatches<kD>::kUnits)
-                  : 0;
+      kBytes == 2 ? std::max(RowCopy<kD>::kUnits, KeyPatches<kD>::kUnits) : 0;
   static constexpr std::size_t kSlotBytes = kSlots * TileShape<kD>::kThreads * kUnitBytes;
 
   /// `angles`: bytes of an embedding's.
@@ -38,7 +37,7 @@ constexpr int min_blocks() {
 
 template <int kD, int kBytes, typename Embedding, typename FinishRows, typename FinishKeys>
 __device__ void walk_operands(const QuantizeArgs& args) {
-  extern __shared__ __align__(128) char memory[];
+  char* memory = ptx::dynamic_shared();
   char* rest = memory + Shared<kD, kBytes>::kSlotBytes;
   int block = static_cast<int>(blockIdx.x);
   if (block < args.v.blocks) {

@@ -135,7 +135,7 @@ struct AmaxPatches {
 /// A thread block's run of heads of V.
 template <int kD, int kBytes, typename Finish>
 __device__ void walk_keys(const QuantizeArgs& args, int block, char* slots, KeyShared<kD>& shared) {
-  using Load = Loader<kD, kBytes, KeyPatches<kD>, false>;
+  using Load = Loader<kD, kBytes, KeyPatches<kD>, KeyCopy<kD>, false>;
   const OperandArgs& operand = args.v;
   RowBlock rows = key_block(operand, args.lengths, block);
   Load loader(operand, rows, slots);
@@ -149,7 +149,7 @@ __device__ void walk_keys(const QuantizeArgs& args, int block, char* slots, KeyS
       typename Load::Units units;
       Load::wait();
       loader.finish(rows, at, units);
-      unpack(units, operand.dtype, NoFlip(), values.x);
+      unpack(units, operand.dtype, values.x);
     }
     if (turn + 1 < operand.run) loader.start(rows.next_head());
     float a[Patches<kD>::kKeys];
